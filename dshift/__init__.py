@@ -1,0 +1,52 @@
+"""dshift clusters histograms at any scale, without choosing how many clusters.
+
+    result = dshift.fit("histograms.zarr", bandwidth=4)
+
+Names load on first use, so that importing dshift is quick and starts nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_ROOM_OF_NAME = {
+    "fit": "api",
+    "Metric": "metrics",
+    "DshiftError": "errors",
+    "InvalidInput": "errors",
+    "InvalidType": "errors",
+    "MissingData": "errors",
+    "PlanRefused": "errors",
+}
+_ROOMS = ("demo", "engine")
+
+__all__ = [
+    "DshiftError",
+    "InvalidInput",
+    "InvalidType",
+    "Metric",
+    "MissingData",
+    "PlanRefused",
+    "__version__",
+    "fit",
+]
+
+if TYPE_CHECKING:
+    from dshift.api import fit
+    from dshift.errors import DshiftError, InvalidInput, InvalidType, MissingData, PlanRefused
+    from dshift.metrics import Metric
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return import_module(f"dshift.{name}")
+    if name not in _ROOM_OF_NAME:
+        raise AttributeError(f"module 'dshift' has no attribute {name!r}")
+    value = getattr(import_module(f"dshift.{_ROOM_OF_NAME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *_ROOMS])

@@ -1,0 +1,5 @@
+"""`python -m dshift` is `dshift`."""
+
+from dshift.cli import main
+
+main(prog_name="dshift")

@@ -1,0 +1,24 @@
+"""The errors that dshift raises on purpose.
+
+Each one also is the built-in error that a caller would expect, so that ``except ValueError`` works.
+"""
+
+
+class DshiftError(Exception):
+    """Anything that dshift refuses, with a message that says what to do."""
+
+
+class InvalidInput(DshiftError, ValueError):
+    """A value that cannot be used: what was given, what is allowed, what to do."""
+
+
+class InvalidType(DshiftError, TypeError):
+    """An argument of a type that cannot be used."""
+
+
+class MissingData(InvalidInput, FileNotFoundError):
+    """A path or URL where nothing can be read."""
+
+
+class PlanRefused(DshiftError, MemoryError):
+    """A job that would not fit, refused before anything runs."""

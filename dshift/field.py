@@ -1,0 +1,144 @@
+"""The field that seeds climb: every sample as a point, how far it reaches and how hard it pulls."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dshift.errors import InvalidInput
+from dshift.metrics import (
+    Embedding,
+    Float,
+    Metric,
+    Points,
+    TotalsSeen,
+    make_embedding,
+    make_pulls,
+    share_rows,
+)
+from dshift.sources import Samples
+
+# Rows that are placed, moved or hashed at a time: temporaries stay small beside the matrix.
+ROWS_AT_A_TIME = 8192
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The valid samples of a source as points."""
+
+    embedding: Embedding
+    points: Points  # (n_valid, n_coords)
+    valid: NDArray[np.bool_]  # (n_samples,)
+    fingerprint: str  # of points and validity: the same for every chunking and source
+
+
+@dataclass(frozen=True)
+class Field:
+    """What every seed is measured against; read only, shared by all threads of a process."""
+
+    embedding: Embedding
+    points: Points  # (n, n_coords)
+    weights: Float  # (n,)
+    bandwidth: Float  # (n,)
+    reach: Points  # (n,): a sample is active for points nearer than this
+    pulls: Points  # (n,)
+    weight_of_pull: float | None  # weight = pull times this; None where bandwidths differ
+
+
+def load_points(
+    samples: Samples, kind: str, metric: Metric | None, edges: object, invalid: str
+) -> Loaded:
+    """Read the samples once, block by block, straight into the matrix of points."""
+    n_coords = samples.n_bins - 1 if kind == "wasserstein" else samples.n_bins
+    shares = np.empty((samples.n_samples, n_coords))
+    valid = np.empty(samples.n_samples, dtype=bool)
+    totals = TotalsSeen()
+    normalize = metric is None or metric.normalize
+    for block in samples.blocks():
+        rows = samples.read(block)
+        found = share_rows(rows.reshape(-1, samples.n_bins), kind, normalize)
+        totals.add(found)
+        shares.reshape(*samples.shape, n_coords)[block] = found.values.reshape(
+            *rows.shape[:-1], n_coords
+        )
+        valid.reshape(samples.shape)[block] = found.valid.reshape(rows.shape[:-1])
+    if not valid.all():
+        _refuse_or_drop(samples, valid, invalid)
+        shares = _keep(shares, valid)
+    embedding = make_embedding(kind, samples.n_bins, edges, metric, totals.common)
+    points = _place_all(shares, embedding)
+    return Loaded(embedding, points, valid, _fingerprint(points, valid))
+
+
+def _row_ranges(n_rows: int) -> Iterator[slice]:
+    for start in range(0, n_rows, ROWS_AT_A_TIME):
+        yield slice(start, min(start + ROWS_AT_A_TIME, n_rows))
+
+
+def _refuse_or_drop(samples: Samples, valid: NDArray[np.bool_], invalid: str) -> None:
+    bad = np.flatnonzero(~valid)
+    where = np.unravel_index(bad[0], samples.shape)
+    place = ", ".join(f"{d}={int(i)}" for d, i in zip(samples.dims, where, strict=True))
+    reason = f"{bad.size} of {valid.size} samples of {samples.origin} are not histograms"
+    hint = "a histogram has finite entries, none negative, and a total above zero"
+    if invalid == "raise":
+        raise InvalidInput(
+            f"{reason} (the first at {place}): {hint}. "
+            'Mend them, or pass invalid="mask" to give them the label -1.'
+        )
+    if bad.size == valid.size:
+        raise InvalidInput(f"{reason}, so nothing is left to cluster: {hint}.")
+
+
+def _keep(rows: Float, valid: NDArray[np.bool_]) -> Float:
+    """Move the valid rows to the front, in place, and return them."""
+    end = 0
+    for part in _row_ranges(len(rows)):
+        kept = rows[part][valid[part]]
+        rows[end : end + len(kept)] = kept
+        end += len(kept)
+    return rows[:end]
+
+
+def _place_all(shares: Float, embedding: Embedding) -> Points:
+    """Turn shares into points in the same memory: both take eight bytes an entry."""
+    points = shares.view(np.int64) if embedding.exact else shares
+    for part in _row_ranges(len(shares)):
+        points[part] = embedding.place(shares[part])
+    points.flags.writeable = False
+    return points
+
+
+def _fingerprint(points: Points, valid: NDArray[np.bool_]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    digest.update(repr((points.shape, points.dtype.kind)).encode())
+    digest.update(np.packbits(valid).tobytes())
+    for part in _row_ranges(len(points)):
+        digest.update(points[part].astype(points.dtype.newbyteorder("<"), copy=False).tobytes())
+    return digest.hexdigest()
+
+
+def make_field(loaded: Loaded, weights: Float | None, bandwidth: Float) -> Field:
+    """Give the points their weights and bandwidths.
+
+    Parameters
+    ----------
+    weights : array (n_valid,) or None
+    bandwidth : array of shape () or (n_valid,)
+    """
+    n = len(loaded.points)
+    heavy = np.ones(n) if weights is None else weights
+    pulls = make_pulls(loaded.embedding, heavy, bandwidth)
+    return Field(
+        embedding=loaded.embedding,
+        points=loaded.points,
+        weights=heavy,
+        bandwidth=np.broadcast_to(bandwidth, (n,)),
+        reach=np.broadcast_to(loaded.embedding.reach(bandwidth), (n,)),
+        pulls=pulls,
+        weight_of_pull=float(heavy.max() / pulls.max()) if bandwidth.ndim == 0 else None,
+    )

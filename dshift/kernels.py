@@ -1,0 +1,107 @@
+"""Compiled loops, and nothing else.
+
+Every kernel releases the GIL and runs on one thread: the thread pool or Dask owns the parallelism.
+No `fastmath`: integer sums are exact in any order, and float sums are taken in the order written.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+jit = numba.njit(nogil=True, cache=True, error_model="numpy")
+
+
+@jit
+def l1_distances(x: Any, points: Any, out: Any) -> None:
+    """Distance from `x` (p,) to each row of `points` (n, p), into `out` (n,); int64."""
+    for i in range(points.shape[0]):
+        total = 0
+        for k in range(points.shape[1]):
+            total += abs(points[i, k] - x[k])
+        out[i] = total
+
+
+@jit
+def squared_distances(x: Any, points: Any, out: Any) -> None:
+    """Squared Euclidean distance from `x` to each row, coordinates added from left to right."""
+    for i in range(points.shape[0]):
+        total = 0.0
+        for k in range(points.shape[1]):
+            difference = points[i, k] - x[k]
+            total += difference * difference
+        out[i] = total
+
+
+@jit
+def medians(points: Any, active: Any, pulls: Any, out: Any) -> None:
+    """Weighted median of each coordinate over the rows `active`, into `out` (p,); int64.
+
+    The midpoint of the lower and the upper median, which is exact for even coordinates.
+    """
+    values = np.empty(active.size, np.int64)
+    total = 0
+    for row in active:
+        total += pulls[row]
+    for k in range(points.shape[1]):
+        for j in range(active.size):
+            values[j] = points[active[j], k]
+        order = np.argsort(values)
+        reached = 0
+        j = 0
+        while True:
+            reached += pulls[active[order[j]]]
+            if reached >= total - reached:
+                break
+            j += 1
+        lower = values[order[j]]
+        if reached == total - reached:
+            j += 1
+        out[k] = (lower + values[order[j]]) // 2
+
+
+@jit
+def means(points: Any, active: Any, pulls: Any, out: Any) -> None:
+    """Weighted mean of the rows `active`, added in their order, into `out` (p,); float64."""
+    total = 0.0
+    out[:] = 0.0
+    for row in active:
+        total += pulls[row]
+        for k in range(points.shape[1]):
+            out[k] += pulls[row] * points[row, k]
+    for k in range(points.shape[1]):
+        out[k] /= total
+
+
+@jit
+def density_limbs(distances: Any, reach: Any, pulls: Any) -> Any:
+    """Return the sums of pull * distance, in eight limbs, and of pulls over the rows in reach.
+
+    Pulls have up to 62 bits and distances 53, so the products are split into halves (31 and 27
+    bits) and each half-product into words of 32 bits, whose sums cannot overflow below 2**31 rows.
+    """
+    limbs = np.zeros(8, np.int64)
+    total_pull = 0
+    for i in range(distances.size):
+        away = distances[i]
+        if away < reach[i]:
+            total_pull += pulls[i]
+            pull_high, pull_low = pulls[i] >> 31, pulls[i] & 0x7FFFFFFF
+            away_high, away_low = away >> 27, away & 0x7FFFFFF
+            limbs[0] += (pull_low * away_low) & 0xFFFFFFFF
+            limbs[1] += (pull_low * away_low) >> 32
+            limbs[2] += (pull_low * away_high) & 0xFFFFFFFF
+            limbs[3] += (pull_low * away_high) >> 32
+            limbs[4] += (pull_high * away_low) & 0xFFFFFFFF
+            limbs[5] += (pull_high * away_low) >> 32
+            limbs[6] += (pull_high * away_high) & 0xFFFFFFFF
+            limbs[7] += (pull_high * away_high) >> 32
+    return limbs, total_pull
+
+
+def join_limbs(limbs: Any) -> int:
+    """Return the whole number that `density_limbs` has split."""
+    shifts = (0, 32, 27, 59, 31, 63, 58, 90)
+    return sum(int(limb) << shift for limb, shift in zip(limbs, shifts, strict=True))

@@ -1,0 +1,331 @@
+"""Histograms to points and back: the only room that knows what a histogram is.
+
+The engine behind this door knows points and a distance. For the exact geometries ("wasserstein"
+and "l1") a point is a row of even integers, so that sums of absolute differences and midpoints of
+two coordinates are exact, whatever their order. DESIGN.md, "Numbers", says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dshift.errors import InvalidInput, InvalidType
+
+Float = NDArray[np.float64]
+Int = NDArray[np.int64]
+Points = NDArray[Any]
+
+EXACT_KINDS = ("wasserstein", "l1")
+KINDS = (*EXACT_KINDS, "sqeuclidean")
+
+# Distances between grid points stay below this, so that int64 and float64 both hold them exactly.
+LARGEST_DISTANCE = 2**53
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A distance of the user's own, with the center that minimises it.
+
+    Parameters
+    ----------
+    distance : callable
+        ``distance(x, Y) -> (n,)``: from the point `x` (q,) to each row of `Y` (n, q).
+    center : callable
+        ``center(Y, weights) -> (q,)``: the point that minimises the weighted sum of distances to
+        the rows of `Y`. It must be a function of its arguments alone: the same rows, in the same
+        order, give the same bits.
+    name : str
+        How results and messages call it.
+    normalize : bool
+        Whether rows are divided by their sum first (as histograms are). With False, rows are
+        taken as they are, negative values included.
+    """
+
+    distance: Callable[[Float, Float], Float]
+    center: Callable[[Float, Float], Float]
+    name: str = "custom"
+    normalize: bool = True
+
+    def __post_init__(self) -> None:
+        for part in ("distance", "center"):
+            if not callable(getattr(self, part)):
+                raise InvalidType(
+                    f"`{part}` is {getattr(self, part)!r}; a function is needed: "
+                    "distance(x, Y) -> (n,) and center(Y, weights) -> (q,)."
+                )
+
+
+def resolve_metric(metric: object) -> tuple[str, Metric | None]:
+    """Return the kind of geometry, and the user's own metric where there is one."""
+    if isinstance(metric, Metric):
+        return "custom", metric
+    if isinstance(metric, str):
+        if metric in KINDS:
+            return metric, None
+        raise InvalidInput(
+            f"`metric` is {metric!r}; allowed are {', '.join(map(repr, KINDS))}, "
+            "or a dshift.Metric made from your own distance and center."
+        )
+    raise InvalidType(
+        f"`metric` is a {type(metric).__name__}; give one of {', '.join(map(repr, KINDS))}, "
+        "or a dshift.Metric(distance, center)."
+    )
+
+
+def bin_spacing(edges: object, n_bins: int) -> tuple[float, Float | None]:
+    """Return the largest spacing of bin centres, and each spacing as a share of it.
+
+    The shares are None where all bins are equally wide (up to the rounding of the edges
+    themselves): then coordinates need no scaling, and histograms of counts stay integers.
+    """
+    if edges is None:
+        return 1.0, None
+    values = check_edges(edges, n_bins)
+    centers = values[:-1] / 2 + values[1:] / 2
+    if n_bins == 1:
+        return 1.0, None
+    mean = float((centers[-1] - centers[0]) / (n_bins - 1))
+    gaps = np.diff(centers)
+    rounding = 4 * np.finfo(np.float64).eps * np.abs(values).max()
+    if np.abs(gaps - mean).max() <= rounding:
+        return mean, None
+    return float(gaps.max()), gaps / gaps.max()
+
+
+def check_edges(edges: object, n_bins: int) -> Float:
+    """Return `edges` as float64, or say what is wrong with them."""
+    try:
+        values = np.asarray(edges, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidType(
+            f"`edges` is a {type(edges).__name__} that is not made of numbers; give the "
+            f"{n_bins + 1} edges of the {n_bins} bins."
+        ) from None
+    if values.shape != (n_bins + 1,):
+        raise InvalidInput(
+            f"`edges` has shape {values.shape}; {n_bins} bins have {n_bins + 1} edges, "
+            f"so its shape must be ({n_bins + 1},)."
+        )
+    if not np.isfinite(values).all():
+        raise InvalidInput("`edges` holds NaN or infinity; replace open ends by finite edges.")
+    drops = np.flatnonzero(np.diff(values) <= 0)
+    if drops.size:
+        i = int(drops[0])
+        raise InvalidInput(
+            f"`edges` must increase strictly, but edges {i} and {i + 1} are "
+            f"{values[i]!r} and {values[i + 1]!r}; sort them and remove repeats."
+        )
+    return values
+
+
+@dataclass(frozen=True)
+class Shares:
+    """A block of rows divided by their totals, and what was seen on the way."""
+
+    values: Float  # (n, p): cumulative for "wasserstein", without the last column, which is all 1
+    valid: NDArray[np.bool_]  # (n,)
+    totals: Float  # (n,): the total of rows made of whole numbers, NaN for other rows
+
+
+def share_rows(rows: NDArray[Any], kind: str, normalize: bool = True) -> Shares:
+    """Divide each row by its total, and cumulate for "wasserstein".
+
+    Rows that are not histograms (NaN or infinite or negative entries, or a total of zero) come
+    back invalid, with zeros in place of their values.
+    """
+    values = rows.astype(np.float64)
+    valid = np.logical_and.reduce(np.isfinite(values), axis=1)
+    if not normalize:
+        values[~valid] = 0
+        return Shares(values, valid, np.full(len(values), np.nan))
+    peak = values.max(axis=1, initial=0)
+    valid = valid & (values.min(axis=1, initial=0) >= 0) & (peak > 0)
+    values[~valid] = 0
+    whole = valid & (values == np.rint(values)).all(axis=1)
+    # A power of two takes each row near 1, so that neither 1e300 nor 1e-320 can spoil a sum.
+    _, exponent = np.frexp(np.where(valid, peak, 1.0))
+    values = np.ldexp(values, -exponent[:, None])
+    # np.cumsum adds from left to right; np.sum does not promise an order.
+    cumulated = np.cumsum(values, axis=1)
+    total = np.where(valid, cumulated[:, -1], 1.0)
+    with np.errstate(over="ignore"):
+        totals = np.where(whole, np.ldexp(total, exponent), np.nan)
+    shares = cumulated[:, :-1] if kind == "wasserstein" else values
+    return Shares(shares / total[:, None], valid, totals)
+
+
+@dataclass
+class TotalsSeen:
+    """Whether all valid rows so far are whole numbers with one common total."""
+
+    lowest: float = field(default=np.inf)
+    highest: float = field(default=-np.inf)
+    all_whole: bool = True
+
+    def add(self, shares: Shares) -> None:
+        """Take in one more block."""
+        totals = shares.totals[shares.valid]
+        if not totals.size:
+            return
+        if np.isnan(totals).any():
+            self.all_whole = False
+            return
+        self.lowest = min(self.lowest, float(totals.min()))
+        self.highest = max(self.highest, float(totals.max()))
+
+    @property
+    def common(self) -> int | None:
+        """The total that all rows share, if they do."""
+        if self.all_whole and self.lowest == self.highest < LARGEST_DISTANCE:
+            return int(self.lowest)
+        return None
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """How the histograms of one fit become points, and how points become histograms again.
+
+    Parameters
+    ----------
+    kind : str
+        "wasserstein", "l1", "sqeuclidean" or "custom".
+    n_bins : int
+        Bins of a histogram.
+    grid : int
+        Grid steps to a probability of 1, for the exact kinds.
+    step : float
+        Spacing of the bins, in the user's unit: the largest one if they differ.
+    ratios : array (n_bins - 1,) or None
+        Each spacing as a share of `step`; None if all are equal.
+    metric : Metric or None
+        The user's own metric, for the kind "custom".
+    """
+
+    kind: str
+    n_bins: int
+    grid: int = 1
+    step: float = 1.0
+    ratios: Float | None = None
+    metric: Metric | None = None
+
+    @property
+    def exact(self) -> bool:
+        """Whether points are even integers, and distances exact."""
+        return self.kind in EXACT_KINDS
+
+    @property
+    def n_coords(self) -> int:
+        """Coordinates of a point."""
+        return self.n_bins - 1 if self.kind == "wasserstein" else self.n_bins
+
+    def place(self, shares: Float) -> Points:
+        """Return the points of rows that `share_rows` has prepared."""
+        if not self.exact:
+            return shares
+        scaled = shares if self.ratios is None else shares * self.ratios
+        # Twice a whole number, so that the midpoint of two coordinates is whole too.
+        return 2 * np.rint(scaled * self.grid).astype(np.int64)
+
+    def embed(self, rows: NDArray[Any]) -> tuple[Points, NDArray[np.bool_]]:
+        """Return the points of raw rows, and which rows are valid."""
+        shares = share_rows(rows, self.kind, self.metric is None or self.metric.normalize)
+        return self.place(shares.values), shares.valid
+
+    def restore(self, points: Points) -> Float:
+        """Return the histograms (n, n_bins) of points: `place` and `share_rows` undone."""
+        if not self.exact:
+            return np.asarray(points, dtype=np.float64)
+        shares = points / (2.0 * self.grid)
+        if self.kind == "l1":
+            return np.asarray(shares)
+        if self.ratios is not None:
+            # Rounding to the grid can leave two nearly equal cumulative shares out of order.
+            shares = np.minimum(np.maximum.accumulate(shares / self.ratios, axis=1), 1.0)
+        ends = np.zeros((len(shares), 1)), np.ones((len(shares), 1))
+        return np.diff(np.concatenate([ends[0], shares, ends[1]], axis=1), axis=1)
+
+    def in_units(self, distances: NDArray[Any]) -> Float:
+        """Return distances between points in the user's unit."""
+        if not self.exact:
+            return np.asarray(distances, dtype=np.float64)
+        step, exponent = self._near_one()
+        with np.errstate(over="ignore"):
+            return np.ldexp((distances * step) / (2.0 * self.grid), exponent)
+
+    def _near_one(self) -> tuple[float, int]:
+        """Return `step` without its power of two, and that power: edges of any size are safe."""
+        mantissa, exponent = np.frexp(self.step)
+        return float(mantissa), int(exponent)
+
+    def in_grid_steps(self, distance: float) -> float:
+        """Return a distance in the user's unit as a distance between points; not rounded."""
+        step, exponent = self._near_one()
+        with np.errstate(over="ignore"):
+            return float(np.ldexp(distance, -exponent) * (2.0 * self.grid) / step)
+
+    def reach(self, bandwidth: Float) -> Points:
+        """Return for each bandwidth the least distance between points that is not below it.
+
+        For grid points this turns ``in_units(d) < bandwidth`` into ``d < reach``, exactly.
+        """
+        if not self.exact:
+            return bandwidth
+        step, exponent = self._near_one()
+        with np.errstate(over="ignore"):
+            target = np.ldexp(bandwidth, -exponent)
+            guess = np.minimum(target * (2.0 * self.grid) / step, LARGEST_DISTANCE)
+        candidates = np.floor(guess)[..., None] + np.arange(-8.0, 9.0)
+        candidates = np.clip(candidates, 1, LARGEST_DISTANCE)
+        far_enough = (candidates * step) / (2.0 * self.grid) >= target[..., None]
+        far_enough[..., -1] = True
+        first = far_enough.argmax(axis=-1)
+        return np.take_along_axis(candidates, first[..., None], -1)[..., 0].astype(np.int64)
+
+
+def make_embedding(
+    kind: str, n_bins: int, edges: object, metric: Metric | None, common_total: int | None
+) -> Embedding:
+    """Choose the grid: as fine as exact sums allow, and a multiple of the counts' common total."""
+    if kind not in EXACT_KINDS:
+        return Embedding(kind, n_bins, metric=metric)
+    bits = 52 - (n_bins - 1).bit_length()
+    grid = 1 << bits
+    if common_total is not None and common_total <= grid:
+        grid = common_total << ((grid // common_total).bit_length() - 1)
+    step, ratios = bin_spacing(edges, n_bins) if kind == "wasserstein" else (1.0, None)
+    return Embedding(kind, n_bins, grid, step, ratios)
+
+
+def make_pulls(embedding: Embedding, weights: Float, bandwidth: Float) -> Points:
+    """Return what each sample weighs in a median or mean: w_i / h_i, up to a common factor.
+
+    For exact kinds the pulls are whole numbers whose total fits 62 bits, because half of a total is
+    compared with partial sums. Whole weights are multiplied, not scaled, so that a sample of
+    weight k pulls exactly like k samples.
+
+    Parameters
+    ----------
+    weights : array (n,)
+    bandwidth : array of shape () or (n,)
+    """
+    if not embedding.exact:
+        return weights if bandwidth.ndim == 0 else weights / bandwidth
+    nearness = bandwidth.min() / bandwidth
+    if (weights == np.rint(weights)).all() and weights.sum() < 2.0**52:
+        whole = weights.astype(np.int64)
+        if bandwidth.ndim == 0:
+            return whole
+        bits = min(52, 62 - int(whole.sum()).bit_length())
+        return whole * _at_least_one(nearness * 2.0**bits)
+    heavy = weights * nearness
+    bits = min(52, 61 - len(heavy).bit_length())
+    return _at_least_one(heavy / heavy.max() * 2.0**bits)
+
+
+def _at_least_one(values: Float) -> Int:
+    return np.maximum(np.rint(values), 1).astype(np.int64)

@@ -1,0 +1,160 @@
+"""The Dataset that a fit returns. DESIGN.md, "The result", is the list of its variables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+import dshift
+from dshift.errors import InvalidInput
+from dshift.field import Field, Loaded
+from dshift.metrics import Float
+from dshift.modes import NO_CLUSTER, Clustering
+from dshift.shift import NO_MODE, Climbed
+from dshift.sources import Samples
+
+MODE, CLUSTER, SEED = "mode", "cluster", "seed"
+TITLE = "dshift clustering"
+OWN_NAMES = (
+    "label",
+    "mode_index",
+    "n_iter",
+    "is_seed",
+    "modes",
+    "density",
+    "size",
+    "stationary",
+    "cluster_of_mode",
+    "cluster_size",
+    "bandwidth",
+    "seed_label",
+    "seed_mode_index",
+    "seed_n_iter",
+    MODE,
+    CLUSTER,
+    SEED,
+)
+
+
+def refuse_name_clashes(samples: Samples) -> None:
+    """Raise if a dimension or coordinate of the data has a name that the result needs."""
+    for name in (*samples.dims, samples.bin_dim, *samples.coords, *samples.bin_coords):
+        if name in OWN_NAMES:
+            raise InvalidInput(
+                f"the data has a dimension or coordinate called `{name}`, which is the name of a "
+                f"variable of the result; rename it first, for example to `{name}_`."
+            )
+
+
+def labels_of_modes(cluster_of_mode: NDArray[Any], mode_index: NDArray[Any]) -> NDArray[np.int32]:
+    """Return the label of each mode index; NO_MODE has NO_CLUSTER."""
+    lookup: NDArray[np.int32] = np.append(cluster_of_mode, NO_CLUSTER).astype(np.int32)
+    return lookup.take(mode_index)
+
+
+def build_result(
+    samples: Samples,
+    loaded: Loaded,
+    field: Field,
+    clustering: Clustering,
+    climbed: Climbed,
+    seed_index: NDArray[np.int64] | None,
+    edges: Float | None,
+    how: dict[str, Any],
+) -> xr.Dataset:
+    """Put the clustering back onto the samples' own dimensions and coordinates.
+
+    Parameters
+    ----------
+    seed_index : array (n_seeds,) or None
+        The valid sample that each seed is, or None if the seeds were the caller's own.
+    edges : array (n_bins + 1,) or None
+    how : dict
+        Attributes that say how the result was made.
+    """
+    mode_index = _spread(loaded.valid, clustering.mode_of_sample, NO_MODE, np.int64)
+    n_iter = np.full(int(loaded.valid.sum()), -1, dtype=np.int32)
+    is_seed = np.zeros(len(n_iter), dtype=bool)
+    if seed_index is not None:
+        n_iter[seed_index] = climbed.n_iter
+        is_seed[seed_index] = True
+    on_samples = {
+        "label": (labels_of_modes(clustering.cluster_of_mode, mode_index), "cluster, -1 for none"),
+        "mode_index": (mode_index, "row of `modes` that the sample belongs to, -1 for none"),
+        "n_iter": (
+            _spread(loaded.valid, n_iter, -1, np.int32),
+            "steps from the sample to its mode, -1 where the sample was not a seed",
+        ),
+        "is_seed": (
+            _spread(loaded.valid, is_seed, False, np.bool_),
+            "whether the sample climbed to its mode, or was given the nearest one",
+        ),
+    }
+    variables = {
+        name: xr.Variable(samples.dims, values.reshape(samples.shape), {"long_name": text})
+        for name, (values, text) in on_samples.items()
+    }
+    variables |= _mode_variables(samples, loaded, clustering)
+    if "bandwidth" not in how:
+        spread = _spread(loaded.valid, field.bandwidth, np.nan, np.float64)
+        variables["bandwidth"] = xr.Variable(samples.dims, spread.reshape(samples.shape))
+    if seed_index is None:
+        variables |= _seed_variables(clustering, climbed)
+    dataset = xr.Dataset(variables, {**samples.coords, **samples.bin_coords})
+    if edges is not None:
+        dataset["modes"].attrs["edges"] = edges.tolist()
+    dataset.attrs = {
+        "title": TITLE,
+        "dshift_version": dshift.__version__,
+        "source": samples.origin,
+        **how,
+        "n_seeds": len(climbed.n_iter),
+        "n_modes": len(clustering.modes),
+        "n_clusters": int(clustering.cluster_of_mode.max(initial=-1)) + 1,
+        # A number, since netCDF has no true and false.
+        "all_seeds_stationary": int(clustering.stationary.all()),
+        "fingerprint": loaded.fingerprint,
+    }
+    return dataset
+
+
+def _spread(valid: NDArray[np.bool_], values: NDArray[Any], fill: Any, dtype: Any) -> NDArray[Any]:
+    """Return `values` of the valid samples at all samples, with `fill` for the others."""
+    out = np.full(valid.shape, fill, dtype=dtype)
+    out[valid] = values
+    return out
+
+
+def _mode_variables(
+    samples: Samples, loaded: Loaded, clustering: Clustering
+) -> dict[str, xr.Variable]:
+    cluster_of_mode = clustering.cluster_of_mode
+    kept = cluster_of_mode != NO_CLUSTER
+    cluster_size = np.bincount(
+        cluster_of_mode[kept],
+        clustering.sizes[kept],
+        minlength=int(cluster_of_mode.max(initial=-1)) + 1,
+    )
+    histograms = loaded.embedding.restore(clustering.modes)
+    return {
+        "modes": xr.Variable((MODE, samples.bin_dim), histograms),
+        "density": xr.Variable(MODE, clustering.densities),
+        "size": xr.Variable(
+            MODE, clustering.sizes, {"long_name": "samples of the mode, by their total weight"}
+        ),
+        "stationary": xr.Variable(MODE, clustering.stationary),
+        "cluster_of_mode": xr.Variable(MODE, cluster_of_mode),
+        "cluster_size": xr.Variable(CLUSTER, cluster_size.astype(clustering.sizes.dtype)),
+    }
+
+
+def _seed_variables(clustering: Clustering, climbed: Climbed) -> dict[str, xr.Variable]:
+    place = np.append(clustering.new_place, NO_MODE)[climbed.mode_of_seed]
+    return {
+        "seed_label": xr.Variable(SEED, labels_of_modes(clustering.cluster_of_mode, place)),
+        "seed_mode_index": xr.Variable(SEED, place),
+        "seed_n_iter": xr.Variable(SEED, climbed.n_iter),
+    }

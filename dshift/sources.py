@@ -1,0 +1,349 @@
+"""Sources: a path, URL, Zarr, xarray, Dask or NumPy object becomes `Samples`.
+
+Only this module knows where histograms come from. `open_samples` reads metadata and coordinates;
+the histograms themselves are read block by block, when `Samples.read` is called.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import xarray as xr
+import zarr
+from xarray.indexes import PandasMultiIndex
+
+from dshift.errors import InvalidInput, InvalidType, MissingData
+
+Sizes = tuple[tuple[int, ...], ...]  # chunk sizes along each dimension, as Dask writes them
+
+MAX_BLOCK_BYTES = 64 * 2**20  # a chunk above this is split
+JOINED_BLOCK_BYTES = 16 * 2**20  # chunks are joined up to this: a read then outweighs its overhead
+# Attributes by which a CF writer says that the stored numbers are not the values themselves.
+PACKING_ATTRS = {"_FillValue", "missing_value", "scale_factor", "add_offset", "_Unsigned"}
+NUMBERS = "booleans, integers or real floats"
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Histograms that can be read block by block, and the names of their axes."""
+
+    origin: str  # what messages call the source; never holds credentials
+    dims: tuple[str, ...]  # of the samples, in the source's order
+    shape: tuple[int, ...]
+    bin_dim: str
+    n_bins: int
+    dtype: np.dtype[Any]  # of what `read` returns, in native byte order
+    coords: dict[str, xr.DataArray] = field(repr=False)  # on no bin dimension; in memory
+    bin_coords: dict[str, xr.DataArray] = field(repr=False)  # on the bin dimension alone; in memory
+    edges: np.ndarray | None = field(repr=False)  # (n_bins + 1,), stored with the data, in `unit`
+    unit: str | None
+    _array: Any = field(repr=False)
+    _bin_axis: int = field(repr=False)
+    _layouts: tuple[Sizes, ...] = field(repr=False)  # chunks of the samples, coarsest first
+
+    @property
+    def n_samples(self) -> int:
+        """Number of histograms."""
+        return math.prod(self.shape)
+
+    def blocks(self) -> Iterator[tuple[slice, ...]]:
+        """Tile the samples along the source's chunks, in C order.
+
+        Only a chunk beyond `MAX_BLOCK_BYTES` is ever shared by two blocks.
+        """
+        sizes = _block_sizes(self._layouts, self.n_bins * self.dtype.itemsize)
+        return itertools.product(*map(_slices, sizes))
+
+    def read(self, block: tuple[slice, ...]) -> np.ndarray:
+        """Read one block (a slice for each of `dims`); threads may read at the same time.
+
+        Returns a (*block_shape, n_bins) C-contiguous array that the caller owns.
+        """
+        part = self._array[(*block[: self._bin_axis], slice(None), *block[self._bin_axis :])]
+        # Dask computes with whatever scheduler the user chose.
+        part = part.compute() if _is_dask_array(part) else part
+        values = part.to_numpy() if isinstance(part, xr.Variable) else np.asanyarray(part)
+        if np.ma.is_masked(values):
+            raise InvalidInput(f"`data` ({self.origin}) holds masked values: fill them with NaN")
+        return np.array(np.moveaxis(values, self._bin_axis, -1), dtype=self.dtype, order="C")
+
+
+def source_bytes(samples: Samples) -> int:
+    """Bytes of all the histograms, as `Samples.read` returns them."""
+    return samples.n_samples * samples.n_bins * samples.dtype.itemsize
+
+
+def open_samples(data: Any, *, variable: str | None = None, bin_dim: str | None = None) -> Samples:
+    """Open histograms without reading them.
+
+    Parameters
+    ----------
+    data : path or fsspec URL of a Zarr array or group, `zarr.Array`, `zarr.Group`,
+        `xarray.DataArray`, `xarray.Dataset`, `dask.array.Array`, or anything that NumPy turns
+        into numbers. Two dimensions or more.
+    variable : which array of a group or Dataset; needed when there are several.
+    bin_dim : name of the dimension along the bins; the last one if None. Nameless dimensions are
+        called ``dim_0``, ``dim_1``, ... as in xarray.
+    """
+    return _samples(_find(data, variable), bin_dim)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """An array that takes slices, and what its source says about it."""
+
+    origin: str
+    array: Any
+    dims: tuple[Any, ...] | None  # None: nameless
+    chunkings: Sequence[Sequence[int | tuple[int, ...]]]  # coarsest first; -1 is a whole length
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    coords: Mapping[Any, xr.DataArray] = field(default_factory=dict)
+
+
+def _find(data: Any, variable: str | None) -> _Found:
+    origin = type(data).__name__
+    if isinstance(data, (str, os.PathLike)):
+        origin, data = _open_path(os.fspath(data))
+    elif isinstance(data, (zarr.Array, zarr.Group)):
+        local = isinstance(data.store, zarr.storage.LocalStore)  # others may hold credentials
+        origin = str(data.store_path) if local else f"zarr {origin} {data.path}".strip()
+    if isinstance(data, zarr.Group):
+        return _from_group(data, variable, origin)
+    if isinstance(data, xr.Dataset):
+        return _from_dataset(data, variable, origin)
+    if variable is not None:
+        raise InvalidInput(f"`variable`={variable!r}: `data` ({origin}) is one array; leave it out")
+    if isinstance(data, zarr.Array):
+        return _from_zarr(data, origin)
+    if isinstance(data, xr.DataArray):
+        return _from_dataarray(data, f"{origin} {data.name or ''}".strip())
+    if _is_dask_array(data):
+        return _Found("dask array", data, None, (data.chunks,))
+    return _from_numpy(data)
+
+
+def _open_path(path: str) -> tuple[str, Any]:
+    origin = _public_name(path)
+    try:
+        return origin, zarr.open(os.path.expanduser(path), mode="r")
+    except (FileNotFoundError, ImportError, ValueError) as error:
+        failure = error
+    # The cause may quote the URL whole, so it is shown only when there was nothing to hide.
+    cause = failure if origin == path else None
+    if not isinstance(failure, FileNotFoundError):
+        raise InvalidInput(
+            f"`data`={origin!r} cannot be opened as Zarr ({cause or type(failure).__name__}); give "
+            "a path, or a URL whose fsspec package is installed (S3: `pip install 'dshift[s3]'`)"
+        ) from cause
+    raise MissingData(
+        f"`data`={origin!r} holds no Zarr array or group; check that it exists, or open another "
+        "format with xarray and give the DataArray"
+    ) from cause
+
+
+def _public_name(text: str) -> str:
+    """Strip user, password, query and fragment from a URL; a plain path stays as it is."""
+    if "://" not in text:
+        return text
+    # The second form is a secret with bare slashes, as AWS hands them out (not host:port/...).
+    return re.sub(r"//[^/]*@|//[^/:]*:(?!\d+/).*@", "//", re.split(r"[?#]", text, maxsplit=1)[0])
+
+
+def _from_group(group: zarr.Group, variable: str | None, origin: str) -> _Found:
+    arrays = dict(group.arrays())
+    if all(_zarr_dims(array) for array in arrays.values() if array.ndim):
+        return _from_dataset(_open_with_xarray(group, arrays, origin), variable, origin)
+    name = _pick(arrays, variable, origin)
+    return _from_zarr(arrays[name], f"{origin}/{name}")
+
+
+def _from_zarr(array: Any, origin: str) -> _Found:
+    chunkings = (array.shards or array.chunks, array.chunks)
+    return _Found(origin, array, _zarr_dims(array), chunkings, dict(array.attrs))
+
+
+def _open_with_xarray(group: zarr.Group, arrays: Mapping[str, Any], origin: str) -> xr.Dataset:
+    # xarray takes the fill value of a version 2 array for "missing", and zarr-python fills with 0
+    # unless told otherwise. An empty bin is not a missing one: such arrays are read as they are.
+    as_stored = {
+        name: False
+        for name, array in arrays.items()
+        if group.metadata.zarr_format == 2 and PACKING_ATTRS.isdisjoint(array.attrs)
+        if array.fill_value is not None and array.fill_value == 0
+    }
+    # Said outright, because xarray warns when it has to find out. It looks at the store's root.
+    consolidated = not group.path and group.metadata.consolidated_metadata is not None
+    try:
+        dataset: xr.Dataset = xr.open_zarr(
+            group.store, group.path, None, consolidated=consolidated, mask_and_scale=as_stored
+        )
+    except ValueError as error:
+        message = f"xarray cannot read the group `data`={origin!r} ({error}); give the array's path"
+        raise InvalidInput(message) from error
+    return dataset
+
+
+def _from_dataset(dataset: xr.Dataset, variable: str | None, origin: str) -> _Found:
+    name = _pick(dataset.data_vars if variable is None else dataset.variables, variable, origin)
+    return _from_dataarray(dataset[name], f"{origin}{' ' if origin == 'Dataset' else '/'}{name}")
+
+
+def _pick(arrays: Mapping[Any, Any], variable: str | None, origin: str) -> Any:
+    numeric = [name for name, array in arrays.items() if array.ndim and _is_numeric(array.dtype)]
+    if variable in arrays or (variable is None and len(numeric) == 1):
+        return numeric[0] if variable is None else variable
+    problem = f"`data` ({origin}) holds {'several' if numeric else 'no'} arrays of {NUMBERS}"
+    if variable is not None:
+        problem = f"`variable`={variable!r} is not in `data` ({origin})"
+    remedy = f"choose `variable` from: {', '.join(sorted(map(str, numeric)))}"
+    raise InvalidInput(f"{problem}; {remedy if numeric else 'give a group or Dataset of numbers'}")
+
+
+def _from_dataarray(data: xr.DataArray, origin: str) -> _Found:
+    # A MultiIndex cannot be written to Zarr; its levels, as plain coordinates, can.
+    stacked = {i.dim for i in data.xindexes.values() if isinstance(i, PandasMultiIndex)}
+    coords = data.reset_index(list(stacked)).coords if stacked else data.coords
+    variable = data.variable
+    if variable.chunks is not None and _is_dask_array(variable.data):
+        return _Found(origin, data.data, data.dims, (data.data.chunks,), data.attrs, coords)
+    # By name, since a transposed variable keeps the order of its `shards`.
+    chunks = variable.encoding.get("preferred_chunks") or {}
+    shards = dict(zip(chunks, variable.encoding.get("shards") or (), strict=False))
+    chunkings = [[c.get(dim, -1) for dim in variable.dims] for c in (shards or chunks, chunks)]
+    return _Found(origin, variable, variable.dims, chunkings, data.attrs, coords)
+
+
+def _from_numpy(data: Any) -> _Found:
+    origin = "numpy array" if isinstance(data, np.ndarray) else type(data).__name__
+    try:
+        array = np.asanyarray(data)
+    except (ValueError, TypeError) as error:
+        message = f"`data` ({origin}) is not a regular array of numbers ({error}); make it one"
+        raise InvalidInput(message) from error
+    return _Found(origin, array, None, (array.shape,))
+
+
+def _is_dask_array(data: Any) -> bool:
+    # A Dask array exists only once dask.array is imported, and importing it takes a second.
+    dask_array = sys.modules.get("dask.array")
+    return dask_array is not None and isinstance(data, dask_array.Array)
+
+
+def _is_numeric(dtype: Any) -> bool:
+    return isinstance(dtype, np.dtype) and dtype.kind in "biuf"
+
+
+def _zarr_dims(array: Any) -> tuple[str, ...] | None:
+    """Names of an array's dimensions, or None unless each has one of its own."""
+    names = getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS")
+    distinct = {name for name in names or () if isinstance(name, str)}
+    return tuple(names) if names and len(names) == len(distinct) == array.ndim else None
+
+
+def _samples(found: _Found, bin_dim: str | None) -> Samples:
+    named, shape = f"`data` ({found.origin})", found.array.shape
+    dims = tuple(map(str, found.dims or (f"dim_{axis}" for axis in range(len(shape)))))
+    if not _is_numeric(found.array.dtype):
+        raise InvalidType(
+            f"{named} has the dtype {found.array.dtype}, and histograms are {NUMBERS}: convert it, "
+            "or choose another `variable`"
+        )
+    if len(dims) < 2:
+        raise InvalidInput(
+            f"{named} has the shape {shape}: histograms need a sample dimension beside their bins; "
+            "add one, for example with `data[numpy.newaxis, :]`"
+        )
+    if not all(size >= 1 for size in shape) or len(set(dims)) < len(dims):  # Dask: NaN is unknown
+        raise InvalidInput(
+            f"{named} has the dimensions {dims} of lengths {shape}: each needs a name of its own "
+            "and a known length of at least 1 (for Dask, see `compute_chunk_sizes`)"
+        )
+    if bin_dim is not None and bin_dim not in dims:
+        raise InvalidInput(f"`bin_dim`={bin_dim!r} is not a dimension of {named}: it has {dims}")
+    axis = len(dims) - 1 if bin_dim is None else dims.index(bin_dim)
+    kept = [i for i in range(len(dims)) if i != axis]
+    on_bins = {k: c for k, c in found.coords.items() if set(map(str, c.dims)) == {dims[axis]}}
+    off_bins = {k: c for k, c in found.coords.items() if dims[axis] not in map(str, c.dims)}
+    bin_attrs = on_bins[dims[axis]].attrs if dims[axis] in on_bins else {}
+    return Samples(
+        origin=found.origin,
+        dims=tuple(dims[i] for i in kept),
+        shape=tuple(shape[i] for i in kept),
+        bin_dim=dims[axis],
+        n_bins=shape[axis],
+        dtype=found.array.dtype.newbyteorder("="),
+        coords=_loaded(off_bins),
+        bin_coords=_loaded(on_bins),
+        edges=_stored_edges(found.attrs.get("edges"), shape[axis], named),
+        unit=bin_attrs.get("units", found.attrs.get("edges_units")),
+        _array=found.array,
+        _bin_axis=axis,
+        _layouts=tuple(tuple(_sizes(shape[i], c[i]) for i in kept) for c in found.chunkings),
+    )
+
+
+def _loaded(coords: Mapping[Any, xr.DataArray]) -> dict[str, xr.DataArray]:
+    # The encoding belongs to the source's store, and would break writing to another.
+    return {
+        str(name): xr.DataArray(coord.variable.compute().drop_encoding(), name=str(name))
+        for name, coord in coords.items()
+    }
+
+
+def _stored_edges(stored: Any, n_bins: int, named: str) -> np.ndarray | None:
+    if stored is None:
+        return None
+    with contextlib.suppress(TypeError, ValueError):
+        edges = np.array(stored, dtype=np.float64)
+        if edges.shape == (n_bins + 1,) and (np.diff(edges) > 0).all() and np.isfinite(edges).all():
+            return edges
+    # Stale edges (say, after a selection of bins) must not give way to unit spacing in silence.
+    raise InvalidInput(
+        f"{named} has the attribute `edges`={stored}, and {n_bins} bins need {n_bins + 1} finite, "
+        "increasing edges: correct or delete it"
+    )
+
+
+def _sizes(length: int, chunk: int | tuple[int, ...]) -> tuple[int, ...]:
+    if isinstance(chunk, tuple):
+        return chunk if sum(chunk) == length else (length,)
+    step = chunk if chunk > 0 else max(length, 1)  # -1 is the whole length, as in Dask
+    return tuple(min(step, length - start) for start in range(0, length, step))
+
+
+def _block_sizes(layouts: tuple[Sizes, ...], row_bytes: int) -> Sizes:
+    # The coarsest layout that fits: a shard is read whole, or else by its inner chunks.
+    fitting = [s for s in layouts if row_bytes * math.prod(map(max, s)) <= MAX_BLOCK_BYTES]
+    blocks = list(fitting[0] if fitting else layouts[-1])
+    # Joining starts from the last axis and splitting from the first: blocks stay near C order.
+    for axis in sorted(range(len(blocks)), reverse=bool(fitting)):
+        slab_bytes = row_bytes * math.prod(map(max, blocks)) // max(blocks[axis])
+        if fitting:
+            blocks[axis] = _joined(blocks[axis], JOINED_BLOCK_BYTES // slab_bytes)
+        else:
+            limit = max(1, MAX_BLOCK_BYTES // slab_bytes)
+            blocks[axis] = tuple(part for size in blocks[axis] for part in _sizes(size, limit))
+    return tuple(blocks)
+
+
+def _joined(sizes: tuple[int, ...], limit: int) -> tuple[int, ...]:
+    joined = [0]
+    for size in filter(None, sizes):  # Dask may hold empty chunks
+        if joined[-1] and joined[-1] + size > limit:
+            joined.append(0)
+        joined[-1] += size
+    return tuple(joined)
+
+
+def _slices(sizes: tuple[int, ...]) -> list[slice]:
+    stops = itertools.accumulate(sizes)
+    return [slice(stop - size, stop) for size, stop in zip(sizes, stops, strict=True)]

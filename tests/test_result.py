@@ -1,0 +1,211 @@
+"""What `fit` returns: where labels come back, how the result is stored, what it says of itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+
+import dshift
+from dshift import store
+from dshift.demo import synthetic
+
+
+def cube() -> xr.DataArray:
+    """A (bin, lat, lon) cube of counts: the west has low values, the east high ones."""
+    counts = np.random.default_rng(1).integers(0, 5, (6, 4, 5))
+    counts[0, :, :2] += 40
+    counts[5, :, 2:] += 40
+    return xr.DataArray(
+        counts,
+        dims=("bin", "lat", "lon"),
+        coords={
+            "lat": [10.0, 20, 30, 40],
+            "lon": np.arange(5),
+            "height": (("lat", "lon"), np.arange(20.0).reshape(4, 5)),
+            "bin": np.arange(6) * 10,
+        },
+        name="rain",
+    )
+
+
+def test_labels_come_back_on_the_samples_own_grid() -> None:
+    result = dshift.fit(cube(), 2.0, bin_dim="bin")
+    assert result.label.dims == ("lat", "lon")
+    assert result.label.dtype == np.int32
+    np.testing.assert_array_equal(result.label.values, [[1, 1, 0, 0, 0]] * 4)
+    np.testing.assert_array_equal(result.lat.values, cube().lat.values)
+    np.testing.assert_array_equal(result.height.values, cube().height.values)
+    np.testing.assert_array_equal(result.bin.values, cube().bin.values)
+    assert result.modes.dims == ("mode", "bin")
+
+
+@pytest.mark.parametrize("how", ["zarr", "netcdf"])
+def test_round_trip(how: str, tmp_path: Path) -> None:
+    result = dshift.fit(cube(), 2.0, bin_dim="bin", edges=np.arange(7.0), valley=0.1)
+    if how == "zarr":
+        result.to_zarr(tmp_path / "r.zarr", consolidated=False)
+        back = xr.open_zarr(tmp_path / "r.zarr", consolidated=False).load()
+    else:
+        result.to_netcdf(tmp_path / "r.nc", engine="h5netcdf")
+        back = xr.load_dataset(tmp_path / "r.nc", engine="h5netcdf")
+    xr.testing.assert_equal(back, result)
+    for name in result.variables:
+        assert back[name].dtype == result[name].dtype
+    for key, value in result.attrs.items():
+        assert back.attrs[key] == value
+    np.testing.assert_array_equal(back.modes.attrs["edges"], np.arange(7.0))
+
+
+def test_attributes_say_how_it_was_made() -> None:
+    result = dshift.fit(cube(), 2.0, bin_dim="bin", valley=0.25)
+    assert result.attrs["metric"] == "wasserstein"
+    assert result.attrs["bandwidth"] == 2.0
+    assert result.attrs["valley"] == 0.25
+    assert result.attrs["n_seeds"] == 20
+    assert result.attrs["n_clusters"] == 2
+    assert result.attrs["all_seeds_stationary"] == 1
+    assert result.attrs["dshift_version"] == dshift.__version__
+    assert dshift.fit(cube(), 2.0, bin_dim="bin").attrs["valley"] == "none"
+
+
+def test_fingerprint_is_of_the_histograms_not_of_their_form() -> None:
+    rows = cube().values.reshape(6, -1).T
+    first = dshift.fit(rows, 2.0).attrs["fingerprint"]
+    assert dshift.fit(rows.astype(np.float32) * 2, 2.0).attrs["fingerprint"] == first
+    assert dshift.fit(cube().chunk(lat=1), 9.0, bin_dim="bin").attrs["fingerprint"] == first
+    changed = rows.copy()
+    changed[3, 2] += 1
+    assert dshift.fit(changed, 2.0).attrs["fingerprint"] != first
+
+
+def test_bandwidth_per_sample_is_kept() -> None:
+    widths = np.linspace(1, 3, 20).reshape(4, 5)
+    result = dshift.fit(cube(), widths, bin_dim="bin")
+    np.testing.assert_array_equal(result.bandwidth.values, widths)
+    assert "bandwidth" not in result.attrs
+
+
+def test_invalid_samples_are_masked() -> None:
+    data = cube().astype(float)
+    data[:, 1, 2] = np.nan
+    data[:, 3, 4] = 0
+    data[2, 0, 0] = -1
+    whole = dshift.fit(data, 2.0, bin_dim="bin", invalid="mask", weights=np.full((4, 5), 2))
+    bad = np.zeros((4, 5), bool)
+    bad[1, 2] = bad[3, 4] = bad[0, 0] = True
+    for name in ("label", "mode_index", "n_iter"):
+        np.testing.assert_array_equal(whole[name].values[bad], -1)
+    assert not whole.is_seed.values[bad].any()
+    alone = dshift.fit(data.values[:, ~bad].T, 2.0)
+    np.testing.assert_array_equal(whole.label.values[~bad], alone.label.values)
+    np.testing.assert_array_equal(whole.modes.values, alone.modes.values)
+    np.testing.assert_array_equal(whole["size"].values, 2 * alone["size"].values)
+
+
+def test_min_cluster_size_hides_small_clusters_and_keeps_their_modes() -> None:
+    result = dshift.fit(cube(), 2.0, bin_dim="bin", min_cluster_size=9)
+    np.testing.assert_array_equal(result.label.values, [[-1, -1, 0, 0, 0]] * 4)
+    np.testing.assert_array_equal(result.cluster_of_mode.values, [0, -1])
+    assert result.sizes["cluster"] == 1
+
+
+def test_seeds_that_nothing_reaches_have_no_mode() -> None:
+    rows = [[9, 1, 0, 0], [8, 2, 0, 0]]
+    result = dshift.fit(rows, 0.5, seeds=[[0, 0, 0, 1.0], [1.0, 0, 0, 0]])
+    np.testing.assert_array_equal(result.seed_mode_index, [-1, 0])
+    np.testing.assert_array_equal(result.seed_label, [-1, 0])
+    np.testing.assert_array_equal(result.seed_n_iter, [0, 1])
+    np.testing.assert_array_equal(result.label, [0, 0])
+    assert not result.is_seed.values.any()
+    nobody = dshift.fit(rows, 0.5, seeds=[[0, 0, 0, 1.0]])
+    assert nobody.sizes["mode"] == 0
+    np.testing.assert_array_equal(nobody.label, [-1, -1])
+
+
+def test_a_subset_of_seeds_is_reproducible_and_said() -> None:
+    counts = synthetic(200).counts
+    first, again = dshift.fit(counts, 4, seeds=0.25), dshift.fit(counts, 4, seeds=50)
+    xr.testing.assert_identical(first, again)
+    assert int(first.is_seed.sum()) == first.attrs["n_seeds"] == 50
+    np.testing.assert_array_equal(first.n_iter.values >= 0, first.is_seed.values)
+    assert (first.label.values >= 0).all()
+
+
+def test_one_bin_makes_all_histograms_equal() -> None:
+    result = dshift.fit(np.array([[3], [5], [1.5]]), 1.0)
+    np.testing.assert_array_equal(result.label, [0, 0, 0])
+    np.testing.assert_array_equal(result.modes, [[1.0]])
+
+
+def test_store_replaces_a_result_whole(tmp_path: Path) -> None:
+    place = tmp_path / "deep" / "result.zarr"
+    dshift.fit(cube(), 2.0, bin_dim="bin", store=place)
+    second = dshift.fit(cube(), 50.0, bin_dim="bin", store=place)
+    xr.testing.assert_equal(xr.open_zarr(place, consolidated=False).load(), second)
+    assert [p.name for p in place.parent.iterdir()] == ["result.zarr"]
+
+
+def test_store_keeps_the_old_result_when_writing_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "result.zarr"
+    first = dshift.fit(cube(), 2.0, bin_dim="bin", store=place)
+    whole_write = xr.Dataset.to_zarr
+
+    def torn_write(self: xr.Dataset, *args: object, **kwargs: object) -> None:
+        whole_write(self[["label"]], *args, **kwargs)  # type: ignore[call-overload]
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(xr.Dataset, "to_zarr", torn_write)
+    with pytest.raises(OSError, match="No space"):
+        dshift.fit(cube(), 50.0, bin_dim="bin", store=place)
+    xr.testing.assert_equal(xr.open_zarr(place, consolidated=False).load(), first)
+    assert [p.name for p in tmp_path.iterdir()] == ["result.zarr"]
+
+
+def test_store_keeps_the_old_result_when_moving_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "result.zarr"
+    first = dshift.fit(cube(), 2.0, bin_dim="bin", store=place)
+    rename = Path.rename
+
+    def refuse_new(self: Path, target: Path) -> Path:
+        if self.name.endswith(".new"):
+            raise OSError("Stale file handle")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", refuse_new)
+    with pytest.raises(OSError, match="Stale"):
+        dshift.fit(cube(), 50.0, bin_dim="bin", store=place)
+    xr.testing.assert_equal(xr.open_zarr(place, consolidated=False).load(), first)
+    assert [p.name for p in tmp_path.iterdir()] == ["result.zarr"]
+
+
+def test_a_group_with_another_title_is_not_a_result(tmp_path: Path) -> None:
+    zarr.open_group(tmp_path / "g.zarr", mode="w").attrs["title"] = "mine"
+    assert not store.is_result(tmp_path / "g.zarr")
+
+
+def test_import_is_quick_and_starts_nothing() -> None:
+    code = (
+        "import sys, threading, dshift; "
+        "heavy = {'numba', 'xarray', 'distributed', 'bokeh'} & set(sys.modules); "
+        "assert not heavy, heavy; assert threading.active_count() == 1; "
+        "assert 'fit' in dir(dshift)"
+    )
+    started = time.perf_counter()
+    subprocess.run([sys.executable, "-c", code], check=True)
+    print(f"import dshift: {time.perf_counter() - started:.2f} s with the interpreter's start")
+
+
+def test_unknown_name() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'fitt'"):
+        _ = dshift.fitt
