@@ -23,8 +23,9 @@ Points = NDArray[Any]
 EXACT_KINDS = ("wasserstein", "l1")
 KINDS = (*EXACT_KINDS, "sqeuclidean")
 
-# Distances between grid points stay below this, so that int64 and float64 both hold them exactly.
+# Distances between grid points do not exceed this, so that int64 and float64 hold them exactly.
 LARGEST_DISTANCE = 2**53
+BEYOND_ALL = 2 * LARGEST_DISTANCE
 
 
 @dataclass(frozen=True)
@@ -278,9 +279,9 @@ class Embedding:
         step, exponent = self._near_one()
         with np.errstate(over="ignore"):
             target = np.ldexp(bandwidth, -exponent)
-            guess = np.minimum(target * (2.0 * self.grid) / step, LARGEST_DISTANCE)
+            guess = np.minimum(target * (2.0 * self.grid) / step, BEYOND_ALL)
         candidates = np.floor(guess)[..., None] + np.arange(-8.0, 9.0)
-        candidates = np.clip(candidates, 1, LARGEST_DISTANCE)
+        candidates = np.clip(candidates, 1, BEYOND_ALL)
         far_enough = (candidates * step) / (2.0 * self.grid) >= target[..., None]
         far_enough[..., -1] = True
         first = far_enough.argmax(axis=-1)
