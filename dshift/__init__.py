@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 _ROOM_OF_NAME = {
     "fit": "api",
     "Metric": "metrics",
+    "BlockFailed": "errors",
     "DshiftError": "errors",
     "InvalidInput": "errors",
     "InvalidType": "errors",
@@ -22,6 +23,7 @@ _ROOM_OF_NAME = {
 _ROOMS = ("demo", "engine")
 
 __all__ = [
+    "BlockFailed",
     "DshiftError",
     "InvalidInput",
     "InvalidType",
@@ -34,7 +36,14 @@ __all__ = [
 
 if TYPE_CHECKING:
     from dshift.api import fit
-    from dshift.errors import DshiftError, InvalidInput, InvalidType, MissingData, PlanRefused
+    from dshift.errors import (
+        BlockFailed,
+        DshiftError,
+        InvalidInput,
+        InvalidType,
+        MissingData,
+        PlanRefused,
+    )
     from dshift.metrics import Metric
 
 

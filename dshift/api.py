@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import xarray as xr
 
 from dshift import arguments, engine
-from dshift.errors import InvalidInput
-from dshift.field import Loaded, load_points, make_field
-from dshift.metrics import Float, Int, Metric, Points, check_edges, resolve_metric
+from dshift.metrics import Metric, check_edges, resolve_metric
 from dshift.monitor import Progress, wants_progress
-from dshift.plan import make_plan
-from dshift.result import build_result, refuse_name_clashes
+from dshift.result import Ask, build_result, refuse_name_clashes
+from dshift.run import cluster
 from dshift.sources import open_samples
-from dshift.store import check_store, write_result
+from dshift.stage import Job
+from dshift.store import check_store, claim, write_result
 
 
 def fit(
@@ -67,10 +65,12 @@ def fit(
         Clusters of less total weight get the label -1.
     invalid : {"raise", "mask"}
         What to do with samples that are not histograms: stop, or give them the label -1.
-    client : optional
-        Reserved for a Dask client.
-    store : path, optional
-        Where to write the result as a Zarr group, whole or not at all.
+    client : distributed.Client, optional
+        Where to run. By default on the active client if there is one, else on the threads of this
+        process. The result is the same to the bit.
+    store : path or URL, optional
+        Where to keep the run: blocks as they end, then the result as a Zarr group. The same call
+        after an interruption continues from there; a finished store returns its result.
     progress : bool, optional
         Whether to show a bar on stderr; by default on a terminal and in a notebook.
 
@@ -89,7 +89,7 @@ def fit(
     [0, 0, 1]
     """
     kind, own_metric = resolve_metric(metric)
-    target = check_store(store)
+    chosen = engine.find_client(client)
     shown = wants_progress(arguments.check_progress(progress))
     depth = arguments.check_valley(valley)
     least = arguments.check_min_cluster_size(min_cluster_size)
@@ -101,52 +101,24 @@ def fit(
     starts = arguments.check_seeds(seeds, samples.n_samples, samples.n_bins)
     bounds = edges if edges is not None else samples.edges
     bounds = None if bounds is None else check_edges(bounds, samples.n_bins)
-    cut = engine.current_settings()
-    plan = make_plan(
-        samples.n_samples, samples.n_bins, starts.count, cut.threads, cut.block_size
-    ).refused_above(engine.memory_limit())
+    place = check_store(store)
+    job = Job(samples, kind, own_metric, bounds, treatment, widths, heavy, starts)
+    ask = Ask(job, depth, least)
 
-    loaded = load_points(samples, kind, own_metric, bounds, treatment)
-    field = make_field(loaded, _of_valid(heavy, loaded), _of_valid(widths, loaded))
-    seed_points, seed_index = _seed_points(starts, loaded, treatment)
-    with Progress(len(seed_points), shown) as bar:
-        climbed = engine.climb_all(plan.for_seeds(len(seed_points)), field, seed_points, bar)
-    clustering = engine.cluster(field, climbed, seed_index, depth, least)
-    how = {
-        "metric": kind if own_metric is None else own_metric.name,
-        **({"bandwidth": float(widths)} if widths.ndim == 0 else {}),
-        **({"unit": samples.unit} if samples.unit and kind == "wasserstein" else {}),
-        "valley": "none" if depth is None else depth,
-        "min_cluster_size": least,
-        "weighted": int(heavy is not None),
-    }
-    result = build_result(samples, loaded, field, clustering, climbed, seed_index, bounds, how)
-    if target is not None:
-        write_result(result, target)
+    plan = engine.plan_for(job, chosen)
+    executor = engine.choose_executor(job, chosen, place)
+    try:
+        survey = executor.survey()
+        if place is not None:
+            done = claim(place, ask.identity(survey))
+            if done is not None:
+                return done
+        with Progress(survey.n_seeds, shown) as bar:
+            climbed = executor.climb(plan.blocks(survey.n_seeds), place, bar.block_done)
+        clustering = cluster(executor, survey, climbed, ask.valid_weights(survey), depth, least)
+    finally:
+        executor.close()
+    result = build_result(ask, survey, clustering, climbed)
+    if place is not None:
+        write_result(place, result, ask.identity(survey))
     return result
-
-
-def _of_valid(values: Float | None, loaded: Loaded) -> Any:
-    """Return the part of a per-sample array that belongs to valid samples."""
-    return values if values is None or values.ndim == 0 else values[loaded.valid]
-
-
-def _seed_points(
-    starts: arguments.Seeds, loaded: Loaded, invalid: str
-) -> tuple[Points, Int | None]:
-    """Return the points to start from, and which valid sample each one is."""
-    if starts.rows is not None:
-        points, valid = loaded.embedding.embed(starts.rows)
-        if invalid == "raise" and not valid.all():
-            raise InvalidInput(
-                f"`seeds` holds {int((~valid).sum())} rows that are not histograms (the first is "
-                f"row {int(np.argmin(valid))}); a histogram has finite entries, none negative, and "
-                'a total above zero. Mend them, or pass invalid="mask" to leave them out.'
-            )
-        return points[valid], None
-    number = np.cumsum(loaded.valid) - 1
-    index = number[starts.indices[loaded.valid[starts.indices]]]
-    if not index.size:
-        raise InvalidInput("every sample in `seeds` is masked; choose seeds among valid samples.")
-    whole = len(index) == len(loaded.points)
-    return loaded.points if whole else loaded.points[index], index

@@ -120,15 +120,15 @@ def check_progress(progress: object) -> bool | None:
 
 @dataclass(frozen=True)
 class Seeds:
-    """Where to start: at samples (`indices`), or at histograms of the caller's own (`rows`)."""
+    """Where to start: at every sample, at some (`indices`), or at the caller's own histograms."""
 
-    indices: Int  # sorted, each once
+    indices: Int | None = None  # sorted, each once
     rows: NDArray[Any] | None = None
 
-    @property
-    def count(self) -> int:
-        """How many there are."""
-        return len(self.indices) if self.rows is None else len(self.rows)
+    def count(self, n_samples: int) -> int:
+        """Return how many there are."""
+        given = self.indices if self.rows is None else self.rows
+        return n_samples if given is None else len(given)
 
 
 def check_seeds(seeds: object, n_samples: int, n_bins: int) -> Seeds:
@@ -136,7 +136,7 @@ def check_seeds(seeds: object, n_samples: int, n_bins: int) -> Seeds:
     if isinstance(seeds, str):
         if seeds != "all":
             raise InvalidInput(f'`seeds` is {seeds!r}; the only word allowed is "all".')
-        return Seeds(np.arange(n_samples))
+        return Seeds()
     if isinstance(seeds, bool | None):
         raise InvalidType(f"`seeds` is {seeds!r}; {_SEEDS_ALLOWED}")
     if isinstance(seeds, Integral):
@@ -191,4 +191,4 @@ def _own_rows(rows: NDArray[Any], n_bins: int) -> Seeds:
         )
     if not len(rows):
         raise InvalidInput("`seeds` is empty; give at least one histogram.")
-    return Seeds(np.empty(0, dtype=np.int64), rows)
+    return Seeds(rows=rows)

@@ -20,5 +20,9 @@ class MissingData(InvalidInput, FileNotFoundError):
     """A path or URL where nothing can be read."""
 
 
+class BlockFailed(DshiftError, RuntimeError):
+    """A block of seeds that could not be finished; what was recorded stays good."""
+
+
 class PlanRefused(DshiftError, MemoryError):
     """A job that would not fit, refused before anything runs."""

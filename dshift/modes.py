@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,38 +25,42 @@ def unique_rows(rows: Points) -> tuple[Points, Int]:
 
 
 def merge(parts: Sequence[Climbed]) -> Climbed:
-    """Join blocks of seeds, in order; identical modes become one.
+    """Join blocks of seeds; identical modes become one.
 
-    The modes come out in lexicographic order, so merging is associative: any tree of merges over
-    the same blocks gives the same bits.
+    Modes come out in lexicographic order and seeds by their numbers, so any tree of merges over the
+    same blocks, in any order, gives the same bits.
     """
     modes, place = unique_rows(np.concatenate([part.modes for part in parts]))
     starts = np.cumsum([0] + [len(part.modes) for part in parts])
-    mode_of_seed = [
+    ends = [
         np.where(part.mode_of_seed == NO_MODE, NO_MODE, np.append(place, 0)[part.mode_of_seed + at])
         for part, at in zip(parts, starts, strict=False)
     ]
+    seeds = np.concatenate([part.seeds for part in parts])
+    order = np.argsort(seeds, kind="stable")
     return Climbed(
         modes,
-        np.concatenate(mode_of_seed),
-        np.concatenate([part.n_iter for part in parts]),
+        np.concatenate(ends)[order],
+        np.concatenate([part.n_iter for part in parts])[order],
+        seeds[order],
     )
 
 
-def join_across(
+def find_joints(
     modes: Points,
     densities: Float,
     valley: float,
+    part: slice,
     *,
     separation: Callable[[Points, Points], Points],
     widest: float,
     density: Callable[[Points], float],
-) -> Int:
-    """Return a group number for each mode: modes with no deep valley between them share one.
+) -> list[tuple[int, int]]:
+    """Return pairs of modes, the first of them in `part`, with no deep valley between them.
 
     Two modes nearer than `widest` are joined when the density at every tenth of the straight way
-    between them is at least ``1 - valley`` times the lower of the two peaks. Groups are what such
-    joints connect, so a pair that is connected already need not be looked at.
+    between them is at least ``1 - valley`` times the lower of the two peaks. Pairs that earlier
+    pairs connect already are left out: what the joints connect is the same without them.
 
     Parameters
     ----------
@@ -71,7 +75,8 @@ def join_across(
         The density at a point.
     """
     group = np.arange(len(modes))
-    for a in range(len(modes) - 1):
+    joints = []
+    for a in range(part.start, min(part.stop, len(modes) - 1)):
         others = np.arange(a + 1, len(modes))
         away = separation(modes[a], modes[others])
         near = np.flatnonzero(away < widest)
@@ -80,8 +85,17 @@ def join_across(
                 continue
             floor = (1 - valley) * min(densities[a], densities[b])
             if all(density(point) >= floor for point in _between(modes[a], modes[b])):
-                low, high = sorted((group[a], group[b]))
-                group[group == high] = low
+                joints.append((a, int(b)))
+                group[group == group[b]] = group[a]
+    return joints
+
+
+def connect(n_modes: int, joints: Iterable[tuple[int, int]]) -> Int:
+    """Return for each mode the first of the modes that the joints connect it to."""
+    group = np.arange(n_modes)
+    for a, b in joints:
+        low, high = sorted((group[a], group[b]))
+        group[group == high] = low
     return group
 
 

@@ -7,6 +7,8 @@ from types import TracebackType
 
 from tqdm.auto import tqdm
 
+from dshift.threads import BlockDone
+
 
 def wants_progress(progress: bool | None) -> bool:
     """Return whether to show a bar: as asked, else on a terminal or in a notebook."""
@@ -20,13 +22,16 @@ class Progress:
         self._bar = tqdm(
             total=n_seeds, unit="seed", desc="dshift", disable=not shown, unit_scale=True
         )
-        self._n_modes = 0
+        self._modes: set[int] = set()
+        self._n_reused = 0
 
-    def block_done(self, n_seeds: int, n_new_modes: int) -> None:
-        """Count a finished block; modes that several blocks found count once each."""
-        self._n_modes += n_new_modes
-        self._bar.set_postfix(modes=self._n_modes, refresh=False)
-        self._bar.update(n_seeds)
+    def block_done(self, done: BlockDone) -> None:
+        """Count a finished block."""
+        self._modes.update(done.modes)
+        self._n_reused += done.reused
+        reused = {"reused blocks": self._n_reused} if self._n_reused else {}
+        self._bar.set_postfix(modes=len(self._modes), **reused, refresh=False)
+        self._bar.update(done.block.stop - done.block.start)
 
     def __enter__(self) -> Progress:
         return self

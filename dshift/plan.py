@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from dshift.errors import PlanRefused
 
 ENTRY_BYTES = 8
-# Few enough for a scheduler, many enough to balance; blocks of a handful of seeds share no walks.
-MOST_BLOCKS = 1024
-LEAST_SEEDS = 64
+# Seeds of one block share their walks, so blocks are as large as balance allows. Their size depends
+# on nothing but the number of seeds, so that a run can be continued with other workers.
+ENOUGH_BLOCKS = 64
+MOST_BLOCKS = 4096
+LEAST_SEEDS = 256
+MOST_SEEDS = 4096
 
 
 @dataclass(frozen=True)
@@ -45,14 +48,10 @@ class Plan:
         """Bytes that one process will hold."""
         return self.matrix_bytes + self.working_bytes
 
-    def blocks(self) -> Iterator[slice]:
-        """Yield the seeds of each block."""
-        for start in range(0, self.n_seeds, self.block_size):
-            yield slice(start, min(start + self.block_size, self.n_seeds))
-
-    def for_seeds(self, n_seeds: int) -> Plan:
-        """Return the same plan for the seeds that turned out to be valid."""
-        return replace(self, n_seeds=n_seeds)
+    def blocks(self, n_seeds: int) -> Iterator[slice]:
+        """Yield the blocks of the seeds that turned out to be valid."""
+        for start in range(0, n_seeds, self.block_size):
+            yield slice(start, min(start + self.block_size, n_seeds))
 
     def refused_above(self, limit_bytes: int) -> Plan:
         """Return this plan, or raise PlanRefused if a process would hold over `limit_bytes`."""
@@ -70,10 +69,10 @@ class Plan:
 def make_plan(
     n_samples: int, n_coords: int, n_seeds: int, threads: int, block_size: int | None = None
 ) -> Plan:
-    """Choose the size of the blocks."""
+    """Choose the size of the blocks: seconds of work each, and a bounded number of them."""
     if block_size is None:
-        balanced = -(-n_seeds // (threads * 16))
-        block_size = max(-(-n_seeds // MOST_BLOCKS), min(balanced, 4096), LEAST_SEEDS)
+        balanced = min(max(-(-n_seeds // ENOUGH_BLOCKS), LEAST_SEEDS), MOST_SEEDS)
+        block_size = max(balanced, -(-n_seeds // MOST_BLOCKS))
     return Plan(n_samples, n_coords, n_seeds, threads, block_size)
 
 

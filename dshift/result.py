@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,11 +12,11 @@ from numpy.typing import NDArray
 
 import dshift
 from dshift.errors import InvalidInput
-from dshift.field import Field, Loaded
 from dshift.metrics import Float
 from dshift.modes import NO_CLUSTER, Clustering
 from dshift.shift import NO_MODE, Climbed
 from dshift.sources import Samples
+from dshift.stage import Job, Survey
 
 MODE, CLUSTER, SEED = "mode", "cluster", "seed"
 TITLE = "dshift clustering"
@@ -55,41 +57,75 @@ def labels_of_modes(cluster_of_mode: NDArray[Any], mode_index: NDArray[Any]) -> 
     return lookup.take(mode_index)
 
 
-def build_result(
-    samples: Samples,
-    loaded: Loaded,
-    field: Field,
-    clustering: Clustering,
-    climbed: Climbed,
-    seed_index: NDArray[np.int64] | None,
-    edges: Float | None,
-    how: dict[str, Any],
-) -> xr.Dataset:
-    """Put the clustering back onto the samples' own dimensions and coordinates.
+@dataclass(frozen=True, eq=False)
+class Ask:
+    """All that the caller asked for: where seeds end, and what becomes of the modes."""
 
-    Parameters
-    ----------
-    seed_index : array (n_seeds,) or None
-        The valid sample that each seed is, or None if the seeds were the caller's own.
-    edges : array (n_bins + 1,) or None
-    how : dict
-        Attributes that say how the result was made.
-    """
-    mode_index = _spread(loaded.valid, clustering.mode_of_sample, NO_MODE, np.int64)
-    n_iter = np.full(int(loaded.valid.sum()), -1, dtype=np.int32)
+    job: Job
+    valley: float | None
+    min_cluster_size: float
+
+    def how(self) -> dict[str, Any]:
+        """Return the attributes of the result that say what was asked."""
+        job, metric = self.job, self.job.metric
+        how: dict[str, Any] = {"metric": job.kind if metric is None else metric.name}
+        if job.bandwidth.ndim == 0:
+            how["bandwidth"] = float(job.bandwidth)
+        if job.samples.unit and job.kind == "wasserstein":
+            how["unit"] = job.samples.unit
+        return how | {
+            "valley": "none" if self.valley is None else self.valley,
+            "min_cluster_size": self.min_cluster_size,
+            "weighted": int(job.weights is not None),
+        }
+
+    def identity(self, survey: Survey) -> dict[str, Any]:
+        """Return what two runs must have in common to be one run."""
+        job = self.job
+        return {
+            "dshift_version": dshift.__version__,
+            **self.how(),
+            "fingerprint": survey.fingerprint,
+            "bandwidths": _digest(job.bandwidth),
+            "weights": _digest(job.weights),
+            "edges": _digest(job.edges),
+            "invalid": job.invalid,
+            "seeds": [_digest(job.seeds.indices), _digest(job.seeds.rows)],
+        }
+
+    def valid_weights(self, survey: Survey) -> Float:
+        """Return the weights of the valid samples."""
+        if self.job.weights is None:
+            return np.ones(int(survey.valid.sum()))
+        return self.job.weights[survey.valid]
+
+
+def _digest(array: NDArray[Any] | None) -> str:
+    if array is None:
+        return "none"
+    plain = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+    header = f"{plain.shape}{plain.dtype.str}".encode()
+    return hashlib.blake2b(header + plain.tobytes(), digest_size=8).hexdigest()
+
+
+def build_result(ask: Ask, survey: Survey, clustering: Clustering, climbed: Climbed) -> xr.Dataset:
+    """Put the clustering back onto the samples' own dimensions and coordinates."""
+    samples, valid = ask.job.samples, survey.valid
+    mode_index = _spread(valid, clustering.mode_of_sample, NO_MODE, np.int64)
+    n_iter = np.full(int(valid.sum()), -1, dtype=np.int32)
     is_seed = np.zeros(len(n_iter), dtype=bool)
-    if seed_index is not None:
-        n_iter[seed_index] = climbed.n_iter
-        is_seed[seed_index] = True
+    if survey.seed_index is not None:
+        n_iter[survey.seed_index] = climbed.n_iter
+        is_seed[survey.seed_index] = True
     on_samples = {
         "label": (labels_of_modes(clustering.cluster_of_mode, mode_index), "cluster, -1 for none"),
         "mode_index": (mode_index, "row of `modes` that the sample belongs to, -1 for none"),
         "n_iter": (
-            _spread(loaded.valid, n_iter, -1, np.int32),
+            _spread(valid, n_iter, -1, np.int32),
             "steps from the sample to its mode, -1 where the sample was not a seed",
         ),
         "is_seed": (
-            _spread(loaded.valid, is_seed, False, np.bool_),
+            _spread(valid, is_seed, False, np.bool_),
             "whether the sample climbed to its mode, or was given the nearest one",
         ),
     }
@@ -97,26 +133,26 @@ def build_result(
         name: xr.Variable(samples.dims, values.reshape(samples.shape), {"long_name": text})
         for name, (values, text) in on_samples.items()
     }
-    variables |= _mode_variables(samples, loaded, clustering)
-    if "bandwidth" not in how:
-        spread = _spread(loaded.valid, field.bandwidth, np.nan, np.float64)
-        variables["bandwidth"] = xr.Variable(samples.dims, spread.reshape(samples.shape))
-    if seed_index is None:
+    variables |= _mode_variables(samples, survey, clustering)
+    if ask.job.bandwidth.ndim:
+        widths = ask.job.bandwidth.reshape(samples.shape)
+        variables["bandwidth"] = xr.Variable(samples.dims, widths)
+    if survey.seed_index is None:
         variables |= _seed_variables(clustering, climbed)
     dataset = xr.Dataset(variables, {**samples.coords, **samples.bin_coords})
-    if edges is not None:
-        dataset["modes"].attrs["edges"] = edges.tolist()
+    if ask.job.edges is not None:
+        dataset["modes"].attrs["edges"] = ask.job.edges.tolist()
     dataset.attrs = {
         "title": TITLE,
         "dshift_version": dshift.__version__,
         "source": samples.origin,
-        **how,
+        **ask.how(),
         "n_seeds": len(climbed.n_iter),
         "n_modes": len(clustering.modes),
         "n_clusters": int(clustering.cluster_of_mode.max(initial=-1)) + 1,
         # A number, since netCDF has no true and false.
         "all_seeds_stationary": int(clustering.stationary.all()),
-        "fingerprint": loaded.fingerprint,
+        "fingerprint": survey.fingerprint,
     }
     return dataset
 
@@ -129,7 +165,7 @@ def _spread(valid: NDArray[np.bool_], values: NDArray[Any], fill: Any, dtype: An
 
 
 def _mode_variables(
-    samples: Samples, loaded: Loaded, clustering: Clustering
+    samples: Samples, survey: Survey, clustering: Clustering
 ) -> dict[str, xr.Variable]:
     cluster_of_mode = clustering.cluster_of_mode
     kept = cluster_of_mode != NO_CLUSTER
@@ -138,7 +174,7 @@ def _mode_variables(
         clustering.sizes[kept],
         minlength=int(cluster_of_mode.max(initial=-1)) + 1,
     )
-    histograms = loaded.embedding.restore(clustering.modes)
+    histograms = survey.embedding.restore(clustering.modes)
     return {
         "modes": xr.Variable((MODE, samples.bin_dim), histograms),
         "density": xr.Variable(MODE, clustering.densities),

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dshift import kernels
 from dshift.errors import InvalidInput
 from dshift.field import Field
-from dshift.metrics import Embedding, Float, Metric, Points
+from dshift.metrics import Embedding, Float, Int, Metric, Points
 
 NO_MODE = -1
 
@@ -28,6 +28,7 @@ class Climbed:
     modes: Points  # (n_modes, n_coords): each one once
     mode_of_seed: NDArray[np.int64]  # (n_seeds,): a row of `modes`, or NO_MODE
     n_iter: NDArray[np.int32]  # (n_seeds,): steps from the seed to its mode
+    seeds: Int  # (n_seeds,): the seeds' own numbers
 
 
 def distances(embedding: Embedding, x: Points, points: Points) -> Points:
@@ -92,15 +93,15 @@ def _own_center(metric: Metric, rows: Float, pulls: Float) -> Float:
     return found + 0.0
 
 
-def climb(field: Field, seeds: Points) -> Climbed:
-    """Walk from each seed (n_seeds, n_coords) to the point where it stays."""
+def climb(field: Field, points: Points, seeds: Int) -> Climbed:
+    """Walk from each point (n_seeds, n_coords) to where it stays; `seeds` are their numbers."""
     walk = _Walk(field)
-    ends = [walk.end_of(seed) for seed in seeds]
+    ends = [walk.end_of(seed) for seed in points]
     modes = np.array(walk.modes, dtype=field.points.dtype).reshape(
         len(walk.modes), field.points.shape[1]
     )
     found = np.array(ends, dtype=np.int64).reshape(-1, 2)
-    return Climbed(modes, found[:, 0], found[:, 1].astype(np.int32))
+    return Climbed(modes, found[:, 0], found[:, 1].astype(np.int32), seeds)
 
 
 class _Walk:

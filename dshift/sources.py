@@ -13,7 +13,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -76,6 +76,14 @@ class Samples:
             raise InvalidInput(f"`data` ({self.origin}) holds masked values: fill them with NaN")
         return np.array(np.moveaxis(values, self._bin_axis, -1), dtype=self.dtype, order="C")
 
+    def without_coords(self) -> Samples:
+        """Return the same samples without coordinates: light enough to travel with every task."""
+        return replace(self, coords={}, bin_coords={})
+
+    def without_data(self) -> Samples:
+        """Return what is known of the samples, with nothing to read."""
+        return replace(self.without_coords(), _array=None)
+
 
 def source_bytes(samples: Samples) -> int:
     """Bytes of all the histograms, as `Samples.read` returns them."""
@@ -132,7 +140,7 @@ def _find(data: Any, variable: str | None) -> _Found:
 
 
 def _open_path(path: str) -> tuple[str, Any]:
-    origin = _public_name(path)
+    origin = public_name(path)
     try:
         return origin, zarr.open(os.path.expanduser(path), mode="r")
     except (FileNotFoundError, ImportError, ValueError) as error:
@@ -150,7 +158,7 @@ def _open_path(path: str) -> tuple[str, Any]:
     ) from cause
 
 
-def _public_name(text: str) -> str:
+def public_name(text: str) -> str:
     """Strip user, password, query and fragment from a URL; a plain path stays as it is."""
     if "://" not in text:
         return text
@@ -292,9 +300,9 @@ def _samples(found: _Found, bin_dim: str | None) -> Samples:
 
 
 def _loaded(coords: Mapping[Any, xr.DataArray]) -> dict[str, xr.DataArray]:
-    # The encoding belongs to the source's store, and would break writing to another.
+    # Made anew: the encoding of the source's store would break writing to another.
     return {
-        str(name): xr.DataArray(coord.variable.compute().drop_encoding(), name=str(name))
+        str(name): xr.DataArray(coord.variable.compute(), name=str(name))
         for name, coord in coords.items()
     }
 

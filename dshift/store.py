@@ -1,61 +1,181 @@
-"""Results in Zarr, written whole or not at all."""
+"""A run in a store: blocks as they end, then the result, each written whole or not at all.
+
+A store is a folder (or an object-store prefix). While a run lasts it holds a folder `dshift`:
+`job.json`, which says what was asked, and one record a finished block. The result's arrays follow,
+and the group's own `zarr.json` comes last: before that there is no Zarr group to open, after that
+the result is whole, says itself what was asked, and the folder goes.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import io
+import json
 import os
-import shutil
 import uuid
-from pathlib import Path
+from dataclasses import asdict, dataclass
+from typing import Any
 
+import fsspec
+import numpy as np
 import xarray as xr
 import zarr
 
 from dshift.errors import InvalidInput, InvalidType
-from dshift.result import TITLE
+from dshift.shift import Climbed
+from dshift.sources import public_name
+
+ROOT = "zarr.json"
+RUN_FOLDER = "dshift"
+JOB_FILE = f"{RUN_FOLDER}/job.json"
+JOB_ATTRIBUTE = "dshift_job"
+DIGEST_BYTES = 16
 
 
-def check_store(store: object) -> Path | None:
-    """Return where to write the result; refuse a place that holds anything but a result."""
+@dataclass(frozen=True)
+class Store:
+    """Where a run is kept. Small enough to travel with every task."""
+
+    url: str
+
+    @property
+    def name(self) -> str:
+        """The URL as messages may show it."""
+        return public_name(self.url)
+
+    def _at(self, key: str) -> tuple[Any, str]:
+        fs, root = fsspec.core.url_to_fs(self.url)
+        return fs, f"{root.rstrip('/')}/{key}"
+
+    def read(self, key: str) -> bytes | None:
+        """Return the bytes under a key, or None."""
+        fs, path = self._at(key)
+        try:
+            return bytes(fs.cat_file(path))
+        except FileNotFoundError:
+            return None
+
+    def write(self, key: str, content: bytes) -> None:
+        """Write bytes under a key, whole or not at all."""
+        fs, path = self._at(key)
+        if "file" not in np.atleast_1d(fs.protocol):
+            fs.pipe_file(path, content)
+            return
+        # Object stores put whole objects; on a disk, a file is whole once it is renamed.
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        fresh = f"{path}.{uuid.uuid4().hex[:8]}"
+        try:
+            with open(fresh, "xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(fresh, path)
+        except BaseException:
+            if os.path.exists(fresh):
+                os.unlink(fresh)
+            raise
+
+    def keys(self) -> list[str]:
+        """Return all keys."""
+        fs, root = self._at("")
+        fs.invalidate_cache()
+        return [path.removeprefix(root) for path in fs.find(root)]
+
+    def remove(self, prefix: str) -> None:
+        """Remove all keys under a prefix."""
+        fs, path = self._at(prefix)
+        if fs.exists(path):
+            fs.rm(path, recursive=True)
+
+
+def check_store(store: object) -> Store | None:
+    """Return where to keep the run; refuse a place that holds anything but a run."""
     if store is None:
         return None
     if not isinstance(store, str | os.PathLike):
         raise InvalidType(
-            f"`store` is a {type(store).__name__}; give the path of a Zarr store to write, or None."
+            f"`store` is a {type(store).__name__}; give the path or URL of a Zarr store to write, "
+            "or None."
         )
-    if "://" in os.fspath(store):
-        raise InvalidInput(f"`store` is {os.fspath(store)!r}; only local paths are supported.")
-    target = Path(store)
-    if target.exists() and not is_result(target):
+    place = Store(os.path.expanduser(os.fspath(store)))
+    try:
+        keys = place.keys()
+    except (ImportError, ValueError, OSError) as error:
         raise InvalidInput(
-            f"`store` is {str(target)!r}, which exists and is not a result of dshift; "
+            f"`store`={place.name!r} cannot be reached ({type(error).__name__}); give a path, or a "
+            "URL whose fsspec package is installed (S3: `pip install 'dshift[s3]'`) and whose "
+            "credentials are set."
+        ) from None
+    if keys and _known_job(place) is None:
+        raise InvalidInput(
+            f"`store`={place.name!r} exists and is not a run of dshift; "
             "give another path, or remove it first."
         )
-    return target
+    return place
 
 
-def is_result(path: Path) -> bool:
-    """Return whether a result of dshift is stored at `path`."""
-    try:
-        return bool(zarr.open_group(path, mode="r").attrs.get("title") == TITLE)
-    except Exception:
-        return False
+def _known_job(place: Store) -> dict[str, Any] | None:
+    """Return what is said to be run in a store: by the result if it is whole, else by the job."""
+    root = json.loads(place.read(ROOT) or b"{}").get("attributes", {})
+    content = root.get(JOB_ATTRIBUTE) or place.read(JOB_FILE)
+    known: dict[str, Any] | None = None if content is None else json.loads(content)
+    return known
 
 
-def write_result(result: xr.Dataset, target: Path) -> None:
-    """Write the result beside its place and move it there when it is whole."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    token = uuid.uuid4().hex[:8]
-    fresh = target.with_name(f".{target.name}.{token}.new")
-    stale = target.with_name(f".{target.name}.{token}.old")
-    try:
-        result.to_zarr(fresh, mode="w", consolidated=False)
-        if target.exists():
-            target.rename(stale)
-        fresh.rename(target)
-    except BaseException:
-        if stale.exists() and not target.exists():
-            stale.rename(target)
-        raise
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
-        shutil.rmtree(stale, ignore_errors=True)
+def claim(place: Store, identity: dict[str, Any]) -> xr.Dataset | None:
+    """Say in the store what is being run there; return the result if it is whole already.
+
+    A store where something else is run is refused.
+    """
+    known = _known_job(place)
+    if known is None:
+        place.write(JOB_FILE, json.dumps(identity, indent=1).encode())
+        return None
+    differing = [key for key in identity if known.get(key) != identity[key]]
+    if differing:
+        said = "; ".join(f"{k}: {known.get(k)!r} there, {identity[k]!r} here" for k in differing)
+        raise InvalidInput(
+            f"`store`={place.name!r} holds a run of another job ({said}). "
+            "Give another store, or remove this one."
+        )
+    if place.read(ROOT) is None:
+        return None
+    place.remove(RUN_FOLDER)
+    result: xr.Dataset = xr.open_zarr(place.url, consolidated=False).load()
+    del result.attrs[JOB_ATTRIBUTE]
+    return result
+
+
+def _block_key(seeds: slice) -> str:
+    return f"{RUN_FOLDER}/blocks/{seeds.start}-{seeds.stop}.npz"
+
+
+def write_block(place: Store, seeds: slice, climbed: Climbed) -> None:
+    """Record a finished block, with a digest in front."""
+    buffer = io.BytesIO()
+    np.savez(buffer, **asdict(climbed))
+    body = buffer.getvalue()
+    place.write(_block_key(seeds), _digest(body) + body)
+
+
+def read_block(place: Store, seeds: slice) -> Climbed | None:
+    """Return a recorded block, or None if there is none or it is torn."""
+    content = place.read(_block_key(seeds))
+    if content is None or content[:DIGEST_BYTES] != _digest(content[DIGEST_BYTES:]):
+        return None
+    arrays = np.load(io.BytesIO(content[DIGEST_BYTES:]), allow_pickle=False)
+    return Climbed(**arrays)
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=DIGEST_BYTES).digest()
+
+
+def write_result(place: Store, result: xr.Dataset, identity: dict[str, Any]) -> None:
+    """Write the result, the group's own metadata last; then the run's folder can go."""
+    memory: dict[str, Any] = {}
+    said = result.assign_attrs({JOB_ATTRIBUTE: json.dumps(identity)})
+    said.to_zarr(zarr.storage.MemoryStore(memory), mode="w", consolidated=False)
+    for key in sorted(memory, key=lambda key: (key == ROOT, key)):
+        place.write(key, memory[key].to_bytes())
+    place.remove(RUN_FOLDER)

@@ -129,7 +129,7 @@ def test_a_metric_needs_functions() -> None:
 def test_a_store_that_is_not_a_result_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "thesis.zarr").mkdir()
     (tmp_path / "thesis.zarr" / "chapter").write_text("years of work")
-    with pytest.raises(ValueError, match="exists and is not a result of dshift"):
+    with pytest.raises(ValueError, match="exists and is not a run of dshift"):
         dshift.fit(ROWS, 1.0, store=tmp_path / "thesis.zarr")
     assert (tmp_path / "thesis.zarr" / "chapter").read_text() == "years of work"
 

@@ -11,27 +11,28 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from dshift import kernels
-from dshift.engine import map_blocks, memory_limit
 from dshift.metrics import make_embedding, make_pulls, share_rows
 from dshift.modes import merge, unique_rows
 from dshift.monitor import Progress, wants_progress
 from dshift.plan import human_bytes, make_plan
 from dshift.shift import NO_MODE, Climbed
+from dshift.threads import BlockDone, map_threads, memory_limit
 
 
 @st.composite
 def climbed_blocks(draw: st.DrawFn) -> list[Climbed]:
     n_coords = draw(st.integers(0, 3))
-    blocks = []
+    blocks, at = [], 0
     for _ in range(draw(st.integers(1, 4))):
         rows = draw(
             hnp.arrays(np.int64, (draw(st.integers(0, 4)), n_coords), elements=st.integers(0, 2))
         )
         modes, _ = unique_rows(rows)
         ends = draw(st.lists(st.integers(NO_MODE, len(modes) - 1), max_size=5))
-        blocks.append(
-            Climbed(modes, np.array(ends, np.int64), np.arange(len(ends), dtype=np.int32))
-        )
+        steps = np.array([draw(st.integers(0, 9)) for _ in ends], np.int32)
+        seeds = np.arange(len(ends)) + at
+        at += len(ends)
+        blocks.append(Climbed(modes, np.array(ends, np.int64), steps, seeds))
     return blocks
 
 
@@ -49,6 +50,7 @@ def test_merge_is_associative_and_keeps_every_seed_at_its_mode(
     cut = data.draw(st.integers(1, len(blocks)))
     left = merge(blocks[:cut])
     same(merge([left, *blocks[cut:]]), whole)
+    same(merge(data.draw(st.permutations(blocks))), whole)
     at = 0
     for block in blocks:
         for end in block.mode_of_seed:
@@ -113,8 +115,8 @@ def test_totals_of_enormous_and_tiny_rows() -> None:
 def test_plan_blocks_tile_the_seeds_and_stay_few() -> None:
     for n_seeds in (1, 63, 64, 65, 10_000, 5_000_000):
         plan = make_plan(n_seeds, 64, n_seeds, threads=2)
-        blocks = list(plan.blocks())
-        assert len(blocks) == plan.n_blocks <= 1024
+        blocks = list(plan.blocks(n_seeds))
+        assert len(blocks) == plan.n_blocks <= 4096
         assert [b.start for b in blocks[1:]] == [b.stop for b in blocks[:-1]]
         assert blocks[0].start == 0
         assert blocks[-1].stop == n_seeds
@@ -142,20 +144,21 @@ def test_an_error_in_a_block_stops_the_others() -> None:
         gate.set()
 
     with pytest.raises(RuntimeError, match="block 0 broke"):
-        map_blocks(work, range(1000), 2)
+        map_threads(work, range(1000), 2)
     assert len(started) <= 1000
 
 
 def test_progress_is_silent_unless_asked(capsys: pytest.CaptureFixture[str]) -> None:
     with Progress(10, shown=False) as bar:
-        bar.block_done(10, 1)
+        bar.block_done(BlockDone(slice(0, 10), (1,), 5, False))
     assert capsys.readouterr() == ("", "")
     with Progress(10, shown=True) as bar:
-        bar.block_done(10, 3)
+        bar.block_done(BlockDone(slice(0, 10), (1, 2, 3, 2), 5, True))
     out, err = capsys.readouterr()
     assert out == ""
     assert "10.0/10.0" in err
     assert "modes=3" in err
+    assert "reused blocks=1" in err
     assert wants_progress(True)
     assert not wants_progress(False)
     assert not wants_progress(None)

@@ -6,14 +6,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import xarray as xr
-import zarr
 
 import dshift
-from dshift import store
+from dshift import engine, store, threads
 from dshift.demo import synthetic
 
 
@@ -144,54 +144,112 @@ def test_one_bin_makes_all_histograms_equal() -> None:
     np.testing.assert_array_equal(result.modes, [[1.0]])
 
 
-def test_store_replaces_a_result_whole(tmp_path: Path) -> None:
+def test_a_finished_store_returns_its_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place = tmp_path / "deep" / "result.zarr"
-    dshift.fit(cube(), 2.0, bin_dim="bin", store=place)
-    second = dshift.fit(cube(), 50.0, bin_dim="bin", store=place)
-    xr.testing.assert_equal(xr.open_zarr(place, consolidated=False).load(), second)
-    assert [p.name for p in place.parent.iterdir()] == ["result.zarr"]
+    first = dshift.fit(cube(), 2.0, bin_dim="bin", store=place)
+    xr.testing.assert_equal(xr.open_zarr(place, consolidated=False).load(), first)
+    assert not (place / "dshift").exists()
+    monkeypatch.setattr("dshift.stage.climb", None)
+    xr.testing.assert_identical(dshift.fit(cube(), 2.0, bin_dim="bin", store=place), first)
 
 
-def test_store_keeps_the_old_result_when_writing_fails(
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"bandwidth": 3.0}, "bandwidth: 2.0 there, 3.0 here"),
+        ({"data": cube() + 1}, "fingerprint: "),
+        ({"weights": np.full((4, 5), 2)}, "weighted: 0 there, 1 here"),
+        ({"valley": 0.1}, "valley: 'none' there, 0.1 here"),
+        ({"metric": "l1"}, "metric: 'wasserstein' there, 'l1' here"),
+        ({"edges": np.arange(7) * 2.0}, "edges: 'none' there"),
+        ({"seeds": [1, 2]}, "seeds: "),
+    ],
+)
+def test_another_job_under_the_same_store_is_refused(
+    tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    call: dict[str, Any] = {"data": cube(), "bandwidth": 2.0, "bin_dim": "bin"}
+    place = tmp_path / "result.zarr"
+    first = dshift.fit(**call, store=place)
+    with pytest.raises(ValueError, match=f"holds a run of another job .*{message}"):
+        dshift.fit(**{**call, **change}, store=place)
+    xr.testing.assert_equal(xr.open_zarr(place, consolidated=False).load(), first)
+
+
+def test_a_result_is_whole_or_there_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = tmp_path / "result.zarr"
-    first = dshift.fit(cube(), 2.0, bin_dim="bin", store=place)
-    whole_write = xr.Dataset.to_zarr
+    whole_write = store.Store.write
 
-    def torn_write(self: xr.Dataset, *args: object, **kwargs: object) -> None:
-        whole_write(self[["label"]], *args, **kwargs)  # type: ignore[call-overload]
+    def full_disk(self: store.Store, key: str, content: bytes) -> None:
+        if key.startswith("modes/c"):
+            raise OSError("No space left on device")
+        whole_write(self, key, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store.Store, "write", full_disk)
+        with pytest.raises(OSError, match="No space"):
+            dshift.fit(cube(), 2.0, bin_dim="bin", store=place)
+    assert not (place / "zarr.json").exists()
+    again = dshift.fit(cube(), 2.0, bin_dim="bin", store=place)
+    xr.testing.assert_equal(xr.open_zarr(place, consolidated=False).load(), again)
+    # A crash after the last write and before the clean-up leaves the run's folder.
+    (place / "dshift").mkdir()
+    xr.testing.assert_identical(dshift.fit(cube(), 2.0, bin_dim="bin", store=place), again)
+    assert not (place / "dshift").exists()
+
+
+def test_a_write_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_space(descriptor: int) -> None:
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(xr.Dataset, "to_zarr", torn_write)
+    place = store.Store(str(tmp_path))
+    place.write("a/b", b"old")
+    monkeypatch.setattr("os.fsync", no_space)
     with pytest.raises(OSError, match="No space"):
-        dshift.fit(cube(), 50.0, bin_dim="bin", store=place)
-    xr.testing.assert_equal(xr.open_zarr(place, consolidated=False).load(), first)
-    assert [p.name for p in tmp_path.iterdir()] == ["result.zarr"]
+        place.write("a/b", b"new")
+    assert place.read("a/b") == b"old"
+    assert [p.name for p in (tmp_path / "a").iterdir()] == ["b"]
 
 
-def test_store_keeps_the_old_result_when_moving_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = tmp_path / "result.zarr"
-    first = dshift.fit(cube(), 2.0, bin_dim="bin", store=place)
-    rename = Path.rename
+def test_resume_runs_only_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = synthetic(300).counts
+    whole = dshift.fit(counts, 4.0)
+    place = tmp_path / "r.zarr"
+    ran: list[slice] = []
+    climb_share = threads.climb_share
 
-    def refuse_new(self: Path, target: Path) -> Path:
-        if self.name.endswith(".new"):
-            raise OSError("Stale file handle")
-        return rename(self, target)
+    def climb_until_the_crash(stage: Any, block: slice) -> Any:
+        if len(ran) == 5:
+            raise MemoryError("the machine went down")
+        ran.append(block)
+        return climb_share(stage, block)
 
-    monkeypatch.setattr(Path, "rename", refuse_new)
-    with pytest.raises(OSError, match="Stale"):
-        dshift.fit(cube(), 50.0, bin_dim="bin", store=place)
-    xr.testing.assert_equal(xr.open_zarr(place, consolidated=False).load(), first)
-    assert [p.name for p in tmp_path.iterdir()] == ["result.zarr"]
+    with engine.settings(block_size=30, threads=1):
+        with monkeypatch.context() as patch:
+            patch.setattr(threads, "climb_share", climb_until_the_crash)
+            with pytest.raises(dshift.BlockFailed, match="seeds 150 to 179 failed with MemoryErr"):
+                dshift.fit(counts, 4.0, store=place)
+        records = sorted((place / "dshift" / "blocks").iterdir())
+        assert len(records) == 5
+        records[2].write_bytes(records[2].read_bytes()[:-1])  # torn
+        records[3].write_bytes(b"")
+        ran.clear()
+        monkeypatch.setattr(threads, "climb_share", lambda s, b: ran.append(b) or climb_share(s, b))
+        resumed = dshift.fit(counts, 4.0, store=place)
+    assert len(ran) == 10 - 5 + 2
+    xr.testing.assert_identical(resumed, whole)
 
 
-def test_a_group_with_another_title_is_not_a_result(tmp_path: Path) -> None:
-    zarr.open_group(tmp_path / "g.zarr", mode="w").attrs["title"] = "mine"
-    assert not store.is_result(tmp_path / "g.zarr")
+def test_a_store_on_any_file_system() -> None:
+    first = dshift.fit(cube(), 2.0, bin_dim="bin", store="memory://runs/r.zarr")
+    again = dshift.fit(cube(), 2.0, bin_dim="bin", store="memory://runs/r.zarr")
+    xr.testing.assert_identical(first, again)
+    with pytest.raises(ValueError, match="cannot be reached"):
+        dshift.fit(cube(), 2.0, bin_dim="bin", store="nosuch://runs/r.zarr")
 
 
 def test_import_is_quick_and_starts_nothing() -> None:

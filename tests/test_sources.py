@@ -173,6 +173,8 @@ def test_small_chunks_are_joined_and_never_cut(small_blocks):
     small_blocks(largest=1000, joined=40)  # 10 rows of 4 bytes
     source = da.zeros((23, 4), chunks=((3, 3, 4, 0, 4, 2, 7), 4), dtype="u1")
     assert lengths(open_samples(source)) == [(10,), (6,), (7,)]
+    source = da.zeros((17, 4), chunks=((0, 4, 0, 13, 0), 4), dtype="u1")
+    assert lengths(open_samples(source)) == [(4,), (13,)]
 
 
 def test_the_last_dimension_is_joined_first(small_blocks):

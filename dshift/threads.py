@@ -1,0 +1,170 @@
+"""The executor of this process: a pool of threads over blocks, and how a run is cut up."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from dask.system import CPU_COUNT
+
+from dshift.errors import BlockFailed, DshiftError
+from dshift.metrics import Points
+from dshift.modes import merge
+from dshift.shift import Climbed
+from dshift.stage import Job, Survey, climb_share, set_stage, survey_share
+from dshift.store import Store, read_block, write_block
+
+Item = TypeVar("Item")
+Outcome = TypeVar("Outcome")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a run is cut up. No choice here changes a result."""
+
+    block_size: int | None = None
+    threads: int = CPU_COUNT
+
+
+_DEFAULT = Settings()
+_settings: ContextVar[Settings] = ContextVar("dshift_settings", default=_DEFAULT)
+
+
+@contextmanager
+def settings(*, block_size: int | None = None, threads: int | None = None) -> Iterator[None]:
+    """Within this context, cut runs into blocks of `block_size` seeds and use `threads` threads."""
+    token = _settings.set(Settings(block_size, threads or CPU_COUNT))
+    try:
+        yield
+    finally:
+        _settings.reset(token)
+
+
+def current_settings() -> Settings:
+    """Return the settings of this context."""
+    return _settings.get()
+
+
+def memory_limit() -> int:
+    """Return the bytes that this process may use: the machine's, or its container's if fewer."""
+    limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            limit = min(limit, int(Path(name).read_text()))
+        except (OSError, ValueError):
+            continue
+    return limit
+
+
+@dataclass(frozen=True)
+class BlockDone:
+    """What is told of a finished block: enough to watch, never a row per seed."""
+
+    block: slice
+    modes: tuple[int, ...]  # a hash of each mode
+    n_steps: int
+    reused: bool  # taken from the store
+
+
+def run_block(
+    climb_it: Callable[[], Climbed], block: slice, place: Store | None
+) -> tuple[Climbed, BlockDone]:
+    """Return a block from the store if it is there, else climb it and record it."""
+    climbed = None if place is None else read_block(place, block)
+    reused = climbed is not None
+    if climbed is None:
+        climbed = climb_it()
+        if place is not None:
+            write_block(place, block, climbed)
+    modes = tuple(_mode_hash(mode) for mode in climbed.modes)
+    return climbed, BlockDone(block, modes, int(climbed.n_iter.sum()), reused)
+
+
+def _mode_hash(mode: Points) -> int:
+    # Not `hash`, which differs between processes.
+    return int.from_bytes(hashlib.blake2b(mode.tobytes(), digest_size=8).digest())
+
+
+def block_failed(block: slice, error: BaseException, place: Store | None) -> BlockFailed:
+    """Return the error that names a block which could not be finished."""
+    kept = (
+        "Nothing was stored; pass `store=` to keep finished blocks."
+        if place is None
+        else f"Finished blocks are in {place.name!r}: the same call continues from them."
+    )
+    return BlockFailed(
+        f"the block of seeds {block.start} to {block.stop - 1} failed with "
+        f"{type(error).__name__}: {error}. {kept}"
+    )
+
+
+class Threads:
+    """Has the work done in this process."""
+
+    def __init__(self, job: Job, threads: int) -> None:
+        self._stage = set_stage(job)
+        self.width = threads
+
+    def survey(self) -> Survey:
+        """Say what is known of the samples."""
+        return survey_share(self._stage)
+
+    def climb(
+        self,
+        blocks: Iterable[slice],
+        place: Store | None,
+        on_done: Callable[[BlockDone], None],
+    ) -> Climbed:
+        """Climb from all blocks of seeds, and merge."""
+
+        def work(block: slice) -> tuple[Climbed, BlockDone]:
+            try:
+                return run_block(lambda: climb_share(self._stage, block), block, place)
+            except DshiftError:
+                raise
+            except Exception as error:
+                raise block_failed(block, error, place) from error
+
+        done = map_threads(work, blocks, self.width, lambda outcome: on_done(outcome[1]))
+        return merge([climbed for climbed, _ in done])
+
+    def map(
+        self, name: str, share: Callable[..., Outcome], items: Sequence[tuple[Any, ...]]
+    ) -> list[Outcome]:
+        """Return ``share(stage, *item)`` for each item, in order."""
+        return map_threads(lambda item: share(self._stage, *item), items, self.width)
+
+    def close(self) -> None:
+        """Let go of the points."""
+        del self._stage
+
+
+def map_threads(
+    work: Callable[[Item], Outcome],
+    items: Iterable[Item],
+    threads: int,
+    on_done: Callable[[Outcome], None] = lambda outcome: None,
+) -> list[Outcome]:
+    """Apply `work` to each item on a pool of threads; outcomes come back in the items' order.
+
+    The first error, or Ctrl-C, cancels what has not started and is raised.
+    """
+    with ThreadPoolExecutor(threads, thread_name_prefix="dshift") as pool:
+        futures: list[Future[Outcome]] = [pool.submit(work, item) for item in items]
+        waiting = set(futures)
+        try:
+            while waiting:
+                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                for future in done:
+                    on_done(future.result())
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return [future.result() for future in futures]
