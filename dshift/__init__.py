@@ -12,6 +12,8 @@ __version__ = "0.1.0"
 
 _ROOM_OF_NAME = {
     "fit": "api",
+    "plan": "api",
+    "Forecast": "planning",
     "Metric": "metrics",
     "BlockFailed": "errors",
     "DshiftError": "errors",
@@ -25,6 +27,7 @@ _ROOMS = ("demo", "engine")
 __all__ = [
     "BlockFailed",
     "DshiftError",
+    "Forecast",
     "InvalidInput",
     "InvalidType",
     "Metric",
@@ -32,10 +35,11 @@ __all__ = [
     "PlanRefused",
     "__version__",
     "fit",
+    "plan",
 ]
 
 if TYPE_CHECKING:
-    from dshift.api import fit
+    from dshift.api import fit, plan
     from dshift.errors import (
         BlockFailed,
         DshiftError,
@@ -45,6 +49,7 @@ if TYPE_CHECKING:
         PlanRefused,
     )
     from dshift.metrics import Metric
+    from dshift.planning import Forecast
 
 
 def __getattr__(name: str) -> Any:

@@ -9,8 +9,9 @@ import xarray as xr
 from dshift import arguments, engine
 from dshift.metrics import Metric, check_edges, resolve_metric
 from dshift.monitor import Progress, wants_progress
+from dshift.planning import Forecast
 from dshift.result import Ask, build_result, refuse_name_clashes
-from dshift.run import cluster
+from dshift.run import cluster, foresee, refuse_or_say_where, with_times
 from dshift.sources import open_samples
 from dshift.stage import Job
 from dshift.store import check_store, claim, write_result
@@ -88,11 +89,84 @@ def fit(
     >>> result.label.values.tolist()
     [0, 0, 1]
     """
-    kind, own_metric = resolve_metric(metric)
     chosen = engine.find_client(client)
     shown = wants_progress(arguments.check_progress(progress))
     depth = arguments.check_valley(valley)
     least = arguments.check_min_cluster_size(min_cluster_size)
+    job = _make_job(data, bandwidth, variable, metric, edges, bin_dim, weights, seeds, invalid)
+    place = check_store(store)
+    ask = Ask(job, depth, least)
+
+    cut, rooms = engine.plan_for(job, chosen)
+    refuse_or_say_where(cut, rooms)
+    with engine.choose_executor(job, cut, chosen, place) as executor:
+        survey = executor.survey()
+        if place is not None:
+            done = claim(place, ask.identity(survey))
+            if done is not None:
+                return done
+        with Progress(survey.n_seeds, shown) as bar:
+            climbed = executor.climb(cut.blocks(survey.n_seeds), place, bar.block_done)
+            bar.log_reuse()
+        clustering = cluster(executor, survey, climbed, ask.valid_weights(survey), depth, least)
+    result = build_result(ask, survey, clustering, climbed)
+    if place is not None:
+        write_result(place, result, ask.identity(survey))
+    return result
+
+
+def plan(
+    data: Any,
+    bandwidth: Any,
+    *,
+    variable: str | None = None,
+    metric: str | Metric = "wasserstein",
+    edges: Any = None,
+    bin_dim: str | None = None,
+    weights: Any = None,
+    seeds: Any = "all",
+    invalid: str = "raise",
+    client: Any = None,
+    sample: bool = True,
+) -> Forecast:
+    """Foresee what `fit` with the same arguments would do and hold; cluster nothing.
+
+    Parameters
+    ----------
+    data, bandwidth, variable, metric, edges, bin_dim, weights, seeds, invalid, client
+        As in `fit`.
+    sample : bool
+        Whether to read the samples and climb one block of seeds, to estimate the time.
+
+    Returns
+    -------
+    Forecast
+        Bytes a process, blocks, tasks, bytes to read, seconds; its `refusal` says why `fit` would
+        not start, where that is so.
+    """
+    chosen = engine.find_client(client)
+    job = _make_job(data, bandwidth, variable, metric, edges, bin_dim, weights, seeds, invalid)
+    cut, rooms = engine.plan_for(job, chosen)
+    forecast = foresee(job, cut, rooms, n_threads=engine.n_threads(chosen))
+    if not sample or forecast.refusal is not None:
+        return forecast
+    with engine.choose_executor(job, cut, chosen, None) as executor:
+        return with_times(forecast, executor)
+
+
+def _make_job(
+    data: Any,
+    bandwidth: Any,
+    variable: str | None,
+    metric: str | Metric,
+    edges: Any,
+    bin_dim: str | None,
+    weights: Any,
+    seeds: Any,
+    invalid: str,
+) -> Job:
+    """Check what decides where seeds end, before anything is read."""
+    kind, own_metric = resolve_metric(metric)
     treatment = arguments.check_invalid(invalid)
     samples = open_samples(data, variable=variable, bin_dim=bin_dim)
     refuse_name_clashes(samples)
@@ -101,24 +175,4 @@ def fit(
     starts = arguments.check_seeds(seeds, samples.n_samples, samples.n_bins)
     bounds = edges if edges is not None else samples.edges
     bounds = None if bounds is None else check_edges(bounds, samples.n_bins)
-    place = check_store(store)
-    job = Job(samples, kind, own_metric, bounds, treatment, widths, heavy, starts)
-    ask = Ask(job, depth, least)
-
-    plan = engine.plan_for(job, chosen)
-    executor = engine.choose_executor(job, chosen, place)
-    try:
-        survey = executor.survey()
-        if place is not None:
-            done = claim(place, ask.identity(survey))
-            if done is not None:
-                return done
-        with Progress(survey.n_seeds, shown) as bar:
-            climbed = executor.climb(plan.blocks(survey.n_seeds), place, bar.block_done)
-        clustering = cluster(executor, survey, climbed, ask.valid_weights(survey), depth, least)
-    finally:
-        executor.close()
-    result = build_result(ask, survey, clustering, climbed)
-    if place is not None:
-        write_result(place, result, ask.identity(survey))
-    return result
+    return Job(samples, kind, own_metric, bounds, treatment, widths, heavy, starts)

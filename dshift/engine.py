@@ -7,31 +7,33 @@ on another worker's memory, so any worker may die or join at any time.
 from __future__ import annotations
 
 import logging
-import pickle
-import shutil
 import sys
-import tempfile
-import threading
 import uuid
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from types import TracebackType
 from typing import Any, TypeVar
 
-from dshift.errors import BlockFailed, DshiftError, InvalidInput, InvalidType
-from dshift.modes import merge
-from dshift.parcel import Arrays, Packed, pack, read_arrays, unpack, write_arrays
-from dshift.plan import Plan, make_plan
-from dshift.run import Executor
+from dshift import tasks
+from dshift.courier import Courier
+from dshift.errors import DshiftError, InvalidInput, InvalidType
+from dshift.held import JobRef, forget, room_in
+from dshift.modes import Clustering, merge
+from dshift.monitor import BlockDone, Board
+from dshift.planning import Plan, Room, make_plan
+from dshift.run import MERGE_AT_ONCE, Executor
 from dshift.shift import Climbed
-from dshift.stage import Job, Stage, Survey, climb_share, set_stage, survey_share
-from dshift.store import JOB_FILE, Store
+from dshift.stage import Job, Survey, survey_share
+from dshift.store import Store
 from dshift.threads import (
-    BlockDone,
     Threads,
     block_failed,
     current_settings,
     memory_limit,
-    run_block,
+    run_failed,
     settings,
 )
 
@@ -40,10 +42,13 @@ __all__ = ["Cluster", "choose_executor", "current_settings", "memory_limit", "se
 log = logging.getLogger("dshift")
 Outcome = TypeVar("Outcome")
 
-# A job up to this size rides with every task; anything larger travels once.
-INLINE_BYTES = 16 * 1024
-MERGE_AT_ONCE = 8
+# Runs of a task that raises, beyond the first. A task that kills its worker is Dask's to count.
 RETRIES = 2
+# Times that the cluster may lose one task altogether before the job gives up.
+MOST_LOSSES = 5
+
+
+# ---------------------------------------------------------------- before a job
 
 
 def find_client(client: Any) -> Any:
@@ -51,7 +56,8 @@ def find_client(client: Any) -> Any:
     if client is None:
         # A client cannot be active before distributed is imported, and importing it takes a while.
         distributed = sys.modules.get("distributed")
-        if distributed is None:
+        # A task that waits for tasks can wait for ever: a fit inside one uses its own threads.
+        if distributed is None or _inside_task():
             return None
         try:
             client = distributed.get_client()
@@ -66,182 +72,179 @@ def find_client(client: Any) -> Any:
         )
     if client.asynchronous:
         raise InvalidInput("`client` is asynchronous; give one made with asynchronous=False.")
+    if client.status != "running":
+        raise InvalidInput(f"`client` is {client.status}; give one that is connected.")
     return client
 
 
-def plan_for(job: Job, client: Any) -> Plan:
-    """Return the plan of a job; refuse it if it cannot fit the smallest process."""
-    cut, samples = current_settings(), job.samples
-    n_seeds = job.seeds.count(samples.n_samples)
-    threads, limit = cut.threads, memory_limit()
-    if client is not None:
-        workers = client.scheduler_info(n_workers=-1)["workers"].values()
-        threads = max((w["nthreads"] for w in workers), default=1)
-        limit = min((w["memory_limit"] for w in workers if w["memory_limit"]), default=limit)
-    plan = make_plan(samples.n_samples, samples.n_bins, n_seeds, threads, cut.block_size)
-    return plan.refused_above(limit)
-
-
-def choose_executor(job: Job, client: Any, place: Store | None) -> Executor:
-    """Return the executor for a job."""
-    if client is None:
-        return Threads(job, current_settings().threads)
-    return Cluster(job, client, place)
-
-
-@dataclass(frozen=True)
-class JobRef:
-    """A job as tasks carry it."""
-
-    token: str
-    job: Job
-    parcel: str | None  # URL of the arrays, where they did not fit
-
-
-_lock = threading.Lock()
-_stages: dict[str, Stage] = {}
-
-
-def _stage_of(ref: JobRef, arrays: Arrays | None) -> Stage:
-    """Return this process's stage for a job, set on first use; the latest job's alone is kept."""
-    with _lock:
-        if ref.token not in _stages:
-            _stages.clear()
-            found = read_arrays(ref.parcel) if ref.parcel is not None else arrays or {}
-            _stages[ref.token] = set_stage(unpack(Packed(ref.job, found)))
-        return _stages[ref.token]
-
-
-def _forget(token: str) -> None:
-    _stages.pop(token, None)
-
-
-def _run_share(ref: JobRef, arrays: Arrays | None, share: Callable[..., Any], item: Any) -> Any:
-    return share(_stage_of(ref, arrays), *item)
-
-
-def _run_block(ref: JobRef, arrays: Arrays | None, block: slice, place: Store | None) -> Climbed:
-    """Climb a block on a worker, and tell the caller what it came to."""
+def _inside_task() -> bool:
     from distributed import get_worker
 
-    climbed, done = run_block(lambda: climb_share(_stage_of(ref, arrays), block), block, place)
-    get_worker().log_event(_topic(ref.token), (block.start, block.stop, *_told(done)))
-    return climbed
-
-
-def _told(done: BlockDone) -> tuple[Any, ...]:
-    return done.modes, done.n_steps, done.reused
-
-
-def _topic(token: str) -> str:
-    return f"dshift-{token}"
-
-
-def _merge(*parts: Climbed) -> Climbed:
-    return merge(parts)
-
-
-def _can_read(job: Job) -> str | None:
-    """Return what keeps this process from reading the samples, if anything."""
     try:
-        job.samples.read(tuple(slice(0, 1) for _ in job.samples.shape))
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
-    return None
+        get_worker()
+    except ValueError:
+        return False
+    return True
 
 
-def _sees(place: Store, key: str, content: bytes) -> bool:
-    """Return whether this process finds the same content in a store."""
-    return place.read(key) == content
+def plan_for(job: Job, client: Any) -> tuple[Plan, list[Room]]:
+    """Return the plan of a job, and what each process has to offer that would run it now."""
+    cut, samples = current_settings(), job.samples
+    n_seeds = job.seeds.count(samples.n_samples)
+    n_coords = samples.n_bins - (job.kind == "wasserstein")
+    threads, rooms = cut.threads, [Room("this process", memory_limit())]
+    if client is not None:
+        workers = _workers(client)
+        threads = max((worker["nthreads"] for worker in workers.values()), default=1)
+        rooms = _rooms(client, workers)
+    return make_plan(samples.n_samples, n_coords, n_seeds, threads, cut.block_size), rooms
+
+
+def n_threads(client: Any) -> int:
+    """Return the threads that would do the work now."""
+    return current_settings().threads if client is None else int(sum(client.nthreads().values()))
+
+
+def choose_executor(job: Job, plan: Plan, client: Any, place: Store | None) -> Executor:
+    """Return the executor for a job."""
+    return Threads(job, plan.threads) if client is None else Cluster(job, plan, client, place)
+
+
+def _workers(client: Any) -> dict[str, Any]:
+    workers: dict[str, Any] = client.scheduler_info(n_workers=-1)["workers"]
+    return workers
+
+
+def _rooms(client: Any, workers: dict[str, Any]) -> list[Room]:
+    hosts = Counter(worker["host"] for worker in workers.values())
+    disks = _ask_hosts(client, tasks.free_disk) if workers else {}
+    return [
+        room_in(
+            f"worker {address}",
+            worker["memory_limit"] or memory_limit(),
+            worker["metrics"].get("memory", 0),
+            disks.get(worker["host"], 0),
+            hosts[worker["host"]] > 1,
+        )
+        for address, worker in workers.items()
+    ]
+
+
+def _ask_hosts(client: Any, function: Callable[..., Any], *args: Any) -> dict[str, Any]:
+    """Return what a function gives on one worker of each host, or on any if none has joined yet."""
+    one_of_host = {worker["host"]: [address] for address, worker in _workers(client).items()}
+    if not one_of_host:
+        log.info("no worker has joined the cluster yet; waiting for one")
+    asked = {}
+    for host, workers in (one_of_host or {"": []}).items():
+        # Should the worker be gone by then, another one stands in for it.
+        where = {"workers": workers, "allow_other_workers": True} if workers else {}
+        key = f"dshift-load-{uuid.uuid4().hex}"
+        asked[host] = client.submit(_on_worker, function, *args, key=key, retries=RETRIES, **where)
+    return {host: future.result() for host, future in asked.items()}
+
+
+def _on_worker(function: Callable[..., Any], *args: Any) -> Any:
+    from distributed import get_worker
+
+    return function(get_worker(), *args)
+
+
+# ---------------------------------------------------------------- a job
+
+_listeners: dict[str, SimpleQueue[BlockDone]] = {}
+
+
+def _hear(event: tuple[float, Any]) -> None:
+    """Hand what a worker tells of a block to its job; this runs in the client's own thread."""
+    token, done = tasks.told(event)
+    if token in _listeners:
+        _listeners[token].put(done)
 
 
 class Cluster:
     """Has the work done on a Dask cluster."""
 
-    def __init__(self, job: Job, client: Any, place: Store | None) -> None:
-        self._client = client
+    def __init__(self, job: Job, plan: Plan, client: Any, place: Store | None) -> None:
+        self._job, self._plan, self._client, self._place = job, plan, client, place
         self._token = uuid.uuid4().hex
-        self._scratch: str | None = None
+        self._board = Board(client, self._token)
+        self._courier = Courier(client, lambda *ask: _ask_hosts(client, *ask).values(), place)
+        self._ref: JobRef
         self._count = 0
-        self.width = max(1, sum(client.nthreads().values()))
-        self._ref, self._arrays = self._send(job, place)
+        self._losses: Counter[Any] = Counter()
 
-    def _submit(self, name: str, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    @property
+    def width(self) -> int:
+        """Threads of all workers now."""
+        return max(1, n_threads(self._client))
+
+    def __enter__(self) -> Cluster:
+        job = self._job
+        self._board.open(
+            source=job.samples.origin,
+            n_samples=job.samples.n_samples,
+            n_bins=job.samples.n_bins,
+            n_seeds=self._plan.n_seeds,
+            n_blocks=self._plan.n_blocks,
+            bandwidth=f"{float(job.bandwidth):g}" if job.bandwidth.ndim == 0 else "per sample",
+            metric=job.kind if job.metric is None else job.metric.name,
+        )
+        return self
+
+    def _submit(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
+        self._refuse_if_cut_off()
         self._count += 1
         key = (f"{name}-{self._token}", self._count)
-        return self._client.submit(function, *args, key=key, retries=RETRIES, **options)
+        return self._client.submit(_on_worker, function, *args, key=key, retries=RETRIES)
 
-    def _ask_all(self, function: Callable[..., Any], *args: Any) -> list[Any]:
-        """Run a function once on each worker, or on any if none has joined yet."""
-        workers = list(self._client.scheduler_info(n_workers=-1)["workers"]) or [None]
-        asked = [
-            self._submit(
-                "dshift-load", function, *args, workers=w and [w], allow_other_workers=w is None
-            )
-            for w in workers
-        ]
-        return list(self._client.gather(asked))
+    def _refuse_if_cut_off(self) -> None:
+        if self._client.status != "running":
+            scheduler = getattr(self._client.scheduler, "address", "the scheduler")
+            raise run_failed(f"the connection to the scheduler ({scheduler}) was lost", self._place)
 
-    def _refuse_unreachable(self, place: Store | None) -> None:
-        if place is None:
-            return
-        content = place.read(JOB_FILE)
-        if content is not None and not all(self._ask_all(_sees, place, JOB_FILE, content)):
-            raise InvalidInput(
-                f"`store`={place.name!r} is not the same place for the workers as for the caller; "
-                "give a path on a file system that all share, or a URL."
-            )
+    def _job_args(self) -> tuple[JobRef, Any]:
+        return self._ref, self._courier.arrays
 
-    def _send(self, job: Job, place: Store | None) -> tuple[JobRef, Any]:
-        """Make the job known to workers: samples by reference if they can read them."""
-        readable = False
-        light = pack(job, with_samples=False)
-        if len(pickle.dumps(light.job)) <= INLINE_BYTES:
-            problems = [p for p in self._ask_all(_can_read, light.job) if p]
-            readable = not problems
-            if problems:
-                log.info("workers cannot read %s (%s)", job.samples.origin, problems[0])
-        packed = light if readable else pack(job, with_samples=True)
-        if sum(array.nbytes for array in packed.arrays.values()) <= INLINE_BYTES:
-            return JobRef(self._token, packed.job, None), dict(packed.arrays)
-        url = self._scratch_url(place)
-        write_arrays(packed.arrays, url)
-        marker = Store(url)
-        content = marker.read("zarr.json") or b""
-        if all(self._ask_all(_sees, marker, "zarr.json", content)):
-            log.info("the arrays of the job travel through %s", marker.name)
-            return JobRef(self._token, packed.job, url), None
-        log.info("the arrays of the job travel through the cluster")
-        self._drop_scratch()
-        return JobRef(self._token, packed.job, None), self._client.scatter(
-            dict(packed.arrays), broadcast=True, hash=False
-        )
-
-    def _scratch_url(self, place: Store | None) -> str:
-        if place is not None:
-            self._scratch = f"{place.url.rstrip('/')}/dshift/parcel-{self._token}"
-        else:
-            import dask
-
-            folder = dask.config.get("temporary-directory", None)
-            self._scratch = tempfile.mkdtemp(prefix="dshift-", dir=folder)
-        return self._scratch
-
-    def _drop_scratch(self) -> None:
-        if self._scratch is not None:
-            if "://" in self._scratch:
-                Store(self._scratch).remove("")
-            else:
-                shutil.rmtree(self._scratch, ignore_errors=True)
-            self._scratch = None
+    def _recover(self, lost: Any) -> None:
+        """Make sure that a lost task can be sent again."""
+        self._refuse_if_cut_off()
+        self._losses[str(lost)] += 1
+        if self._losses[str(lost)] > MOST_LOSSES:
+            times = f"{MOST_LOSSES + 1} times"
+            raise run_failed(f"the cluster lost the same task {times}", self._place)
+        self._courier.send_again()
 
     def survey(self) -> Survey:
         """Have a worker read the samples, and say what is known of them."""
-        found = self._submit(
-            "dshift-load", _run_share, self._ref, self._arrays, survey_share, ()
-        ).result()
-        assert isinstance(found, Survey)
-        return found
+        self._ref = self._courier.send(self._job, self._plan, self._token)
+        return self.map("dshift-load", survey_share, [()])[0]
+
+    def map(
+        self, name: str, share: Callable[..., Outcome], items: Sequence[tuple[Any, ...]]
+    ) -> list[Outcome]:
+        """Return ``share(stage, *item)`` for each item, in order."""
+        self._board.stage(name.removeprefix("dshift-"))
+
+        def send(number: int) -> Any:
+            return self._submit(name, tasks.run_share, *self._job_args(), share, items[number])
+
+        found: dict[int, Any] = {}
+        with _UnderWay(self._client) as under_way:
+            for number in range(len(items)):
+                under_way.add(send(number), number)
+            for future, number in under_way:
+                try:
+                    found[number] = future.result()
+                except CancelledError:
+                    self._recover((name, number))
+                    under_way.add(send(number), number)
+                except Exception as error:
+                    failed = f"a task {name} failed with {type(error).__name__}: {error}"
+                    raise run_failed(failed, self._place) from error
+                if isinstance(found.get(number), DshiftError):
+                    raise found[number]
+        return [found[number] for number in range(len(items))]
 
     def climb(
         self,
@@ -250,58 +253,128 @@ class Cluster:
         on_done: Callable[[BlockDone], None],
     ) -> Climbed:
         """Climb from all blocks of seeds, and merge as they end."""
+        self._courier.refuse_unreachable_store()
+        self._board.stage("shift")
+        _listeners[self._token] = SimpleQueue()
+        self._client.subscribe_topic(tasks.TOPIC, _hear)
+        try:
+            with _UnderWay(self._client) as under_way:
+                return self._climb(list(blocks), under_way, on_done)
+        finally:
+            del _listeners[self._token]
+            if not _listeners and self._client.status == "running":
+                self._client.unsubscribe_topic(tasks.TOPIC)
+
+    def _climb(
+        self, blocks: list[slice], under_way: _UnderWay, on_done: Callable[[BlockDone], None]
+    ) -> Climbed:
+        """Send blocks, and merges of what has ended, until one future holds all of them."""
+
+        def send(block: slice) -> None:
+            future = self._submit(
+                "dshift-shift", tasks.climb_block, *self._job_args(), block, self._place
+            )
+            under_way.add(future, (block,))
+
+        told: set[tuple[int, int]] = set()
+        ready: list[tuple[Any, tuple[slice, ...]]] = []
+        for block in blocks:
+            send(block)
+        for future, under in under_way:
+            self._tell(told, on_done)
+            if future.status == "error":
+                error = future.exception()
+                raise error if isinstance(error, DshiftError) else self._failure(under, error)
+            ready.append((future, under))
+            for lost in [part for part in ready if part[0].cancelled()]:
+                ready.remove(lost)
+                self._recover(lost[1])
+                for block in lost[1]:
+                    send(block)
+            last = not len(under_way)
+            if last and len(ready) == 1:
+                try:
+                    return merge([ready[0][0].result()])
+                except CancelledError:
+                    # Comes round again, as one of the lost.
+                    under_way.add(*ready.pop())
+            elif last or len(ready) == MERGE_AT_ONCE:
+                parts = [part for part, _ in ready]
+                merged = tuple(block for _, under in ready for block in under)
+                under_way.add(self._submit("dshift-merge", tasks.merge_parts, *parts), merged)
+                ready = []
+        raise AssertionError("unreachable: the last future returns")
+
+    def _failure(self, under: tuple[slice, ...], error: Exception) -> Exception:
+        failed = block_failed(min(under, key=lambda block: block.start), error, self._place)
+        failed.__cause__ = error
+        return failed
+
+    def _tell(self, told: set[tuple[int, int]], on_done: Callable[[BlockDone], None]) -> None:
+        """Pass on what workers told of finished blocks; of one that was done again only once."""
+        with suppress(Empty):
+            while True:
+                done = _listeners[self._token].get_nowait()
+                span = (done.block.start, done.block.stop)
+                if span not in told:
+                    told.add(span)
+                    on_done(done)
+                    self._board.block_done(done)
+
+    def report(self, clustering: Clustering) -> None:
+        """Say what came out."""
+        n_clusters = int(clustering.cluster_of_mode.max(initial=-1)) + 1
+        self._board.close("done", n_modes=len(clustering.modes), n_clusters=n_clusters)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Let the workers forget the job, and drop what it left on the way."""
+        self._courier.close()
+        if self._client.status != "running":
+            return
+        # Whatever goes wrong here must not hide the result or the error.
+        with suppress(Exception):
+            if isinstance(error, Exception):
+                self._board.close("failed", error=f"{type(error).__name__}: {error}")
+            self._board.close("done" if error is None else "interrupted")
+            self._client.run(forget, self._token, on_error="ignore")
+
+
+class _UnderWay:
+    """Tasks that have not ended, each with what it is for; those left over are cancelled."""
+
+    def __init__(self, client: Any) -> None:
         from distributed import as_completed
 
-        self._refuse_unreachable(place)
-        block_of = {
-            self._submit("dshift-shift", _run_block, self._ref, self._arrays, block, place): block
-            for block in blocks
-        }
-        told: set[tuple[int, int]] = set()
+        self._client = client
+        self._queue = as_completed(loop=client.loop)
+        self._notes: dict[Any, Any] = {}
 
-        def hear(event: tuple[float, Any]) -> None:
-            start, stop, modes, n_steps, reused = event[1]
-            if (start, stop) not in told:
-                told.add((start, stop))
-                on_done(BlockDone(slice(start, stop), tuple(modes), n_steps, reused))
+    def add(self, future: Any, note: Any) -> None:
+        self._notes[future] = note
+        self._queue.add(future)
 
-        self._client.subscribe_topic(_topic(self._token), hear)
-        ready: list[Any] = []
-        queue = as_completed(list(block_of))
-        try:
-            for future in queue:
-                block = block_of.pop(future, None)
-                if future.status == "error":
-                    error = future.exception()
-                    if block is None or isinstance(error, DshiftError):
-                        raise error
-                    raise block_failed(block, error, place) from error
-                if future.cancelled():
-                    raise BlockFailed("the scheduler was lost or cancelled the job's tasks")
-                ready.append(future)
-                if len(ready) == MERGE_AT_ONCE:
-                    queue.add(self._submit("dshift-merge", _merge, *ready))
-                    ready = []
-            if len(ready) != 1:
-                ready = [self._submit("dshift-merge", _merge, *ready)]
-            merged = ready[0].result()
-        except BaseException:
-            self._client.cancel(list(block_of))
-            raise
-        finally:
-            self._client.unsubscribe_topic(_topic(self._token))
-        return merge([merged])
+    def __len__(self) -> int:
+        return len(self._notes)
 
-    def map(
-        self, name: str, share: Callable[..., Outcome], items: Sequence[tuple[Any, ...]]
-    ) -> list[Outcome]:
-        """Return ``share(stage, *item)`` for each item, in order."""
-        futures = [
-            self._submit(name, _run_share, self._ref, self._arrays, share, item) for item in items
-        ]
-        return list(self._client.gather(futures))
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        """Yield tasks as they end, well or not. They are released when the caller lets go."""
+        for future in self._queue:
+            yield future, self._notes.pop(future)
 
-    def close(self) -> None:
-        """Let the workers forget the job, and drop what it left on the way."""
-        self._client.run(_forget, self._token)
-        self._drop_scratch()
+    def __enter__(self) -> _UnderWay:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._notes and self._client.status == "running":
+            with suppress(Exception):
+                self._client.cancel(list(self._notes))

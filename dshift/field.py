@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,11 +50,17 @@ class Field:
 
 
 def load_points(
-    samples: Samples, kind: str, metric: Metric | None, edges: object, invalid: str
+    samples: Samples,
+    kind: str,
+    metric: Metric | None,
+    edges: object,
+    invalid: str,
+    *,
+    allocate: Callable[[tuple[int, int]], Float] = np.empty,
 ) -> Loaded:
-    """Read the samples once, block by block, straight into the matrix of points."""
+    """Read the samples once, block by block, straight into the matrix that `allocate` makes."""
     n_coords = samples.n_bins - 1 if kind == "wasserstein" else samples.n_bins
-    shares = np.empty((samples.n_samples, n_coords))
+    shares = allocate((samples.n_samples, n_coords))
     valid = np.empty(samples.n_samples, dtype=bool)
     totals = TotalsSeen()
     normalize = metric is None or metric.normalize

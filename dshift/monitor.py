@@ -2,12 +2,56 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
 from types import TracebackType
+from typing import Any
 
 from tqdm.auto import tqdm
 
-from dshift.threads import BlockDone
+log = logging.getLogger("dshift")
+
+# Hashes of modes that are kept to count them; up to so many modes the count is exact.
+MOST_HASHES = 256
+HASH_BITS = 64
+
+
+@dataclass(frozen=True)
+class BlockDone:
+    """What is told of a finished block: enough to watch, never a row per seed."""
+
+    block: slice
+    modes: tuple[int, ...]  # hashes of modes, the least `MOST_HASHES` of them
+    n_steps: int
+    reused: bool  # taken from the store
+
+
+class ModeCount:
+    """Counts distinct modes in bounded memory, by the least of their hashes."""
+
+    def __init__(self) -> None:
+        self._least: list[int] = []
+
+    def add(self, hashes: Iterable[int]) -> None:
+        """Take in modes."""
+        self._least = sorted({*self._least, *hashes})[:MOST_HASHES]
+
+    @property
+    def exact(self) -> bool:
+        """Whether the count is no estimate."""
+        return len(self._least) < MOST_HASHES
+
+    def __int__(self) -> int:
+        if self.exact:
+            return len(self._least)
+        # Evenly spread hashes reach the k-th least of them after this many.
+        return math.ceil((MOST_HASHES - 1) * float(2**HASH_BITS) / self._least[-1])
+
+    def __str__(self) -> str:
+        return f"{'' if self.exact else '~'}{int(self)}"
 
 
 def wants_progress(progress: bool | None) -> bool:
@@ -22,16 +66,23 @@ class Progress:
         self._bar = tqdm(
             total=n_seeds, unit="seed", desc="dshift", disable=not shown, unit_scale=True
         )
-        self._modes: set[int] = set()
-        self._n_reused = 0
+        self._modes = ModeCount()
+        self.n_blocks = 0
+        self.n_reused = 0
 
     def block_done(self, done: BlockDone) -> None:
         """Count a finished block."""
-        self._modes.update(done.modes)
-        self._n_reused += done.reused
-        reused = {"reused blocks": self._n_reused} if self._n_reused else {}
-        self._bar.set_postfix(modes=len(self._modes), **reused, refresh=False)
+        self._modes.add(done.modes)
+        self.n_blocks += 1
+        self.n_reused += done.reused
+        reused = {"reused blocks": self.n_reused} if self.n_reused else {}
+        self._bar.set_postfix(modes=self._modes, **reused, refresh=False)
         self._bar.update(done.block.stop - done.block.start)
+
+    def log_reuse(self) -> None:
+        """Say in the log how much was there from an earlier run."""
+        if self.n_reused:
+            log.info("reused %d of %d blocks from the store", self.n_reused, self.n_blocks)
 
     def __enter__(self) -> Progress:
         return self
@@ -43,3 +94,52 @@ class Progress:
         trace: TracebackType | None,
     ) -> None:
         self._bar.close()
+
+
+class Board:
+    """Posts what a job does to the page `/dshift` of the scheduler's dashboard."""
+
+    def __init__(self, client: Any, token: str) -> None:
+        self._client, self._token = client, token
+        self._modes = ModeCount()
+        self._shown = False
+
+    def open(self, **about: Any) -> None:
+        """Set the page up, if the scheduler can import dshift, and start a job there."""
+        from dshift import dashboard
+
+        try:
+            self._client.register_plugin(dashboard.JobBoard())
+        except Exception as error:
+            log.info("no dashboard page (%s: %s)", type(error).__name__, error)
+            return
+        self._shown = True
+        self._post("start_event", client=self._client.id, **about)
+
+    def stage(self, name: str) -> None:
+        """Post that the job enters a stage."""
+        self._post("stage_event", name=name)
+
+    def block_done(self, done: BlockDone) -> None:
+        """Post a finished block."""
+        self._modes.add(done.modes)
+        self._post(
+            "block_event",
+            n_seeds=done.block.stop - done.block.start,
+            n_modes=int(self._modes),
+            n_iter_sum=done.n_steps,
+            share_evaluated=math.nan,
+            reused=done.reused,
+        )
+
+    def close(self, state: str, **about: Any) -> None:
+        """Post how the job ended; only the first time counts."""
+        self._post("end_event", state=state, **about)
+        self._shown = False
+
+    def _post(self, event: str, **content: Any) -> None:
+        from dshift import dashboard
+
+        if self._shown and self._client.status == "running":
+            message = getattr(dashboard, event)(self._token, **content)
+            self._client.log_event(dashboard.TOPIC, message)

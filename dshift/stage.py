@@ -55,9 +55,10 @@ class Measured:
     stationary: NDArray[np.bool_]
 
 
-def set_stage(job: Job) -> Stage:
-    """Read and embed the samples."""
-    loaded = load_points(job.samples, job.kind, job.metric, job.edges, job.invalid)
+def set_stage(job: Job, loaded: Loaded | None = None) -> Stage:
+    """Read and embed the samples, unless they are at hand."""
+    if loaded is None:
+        loaded = load_points(job.samples, job.kind, job.metric, job.edges, job.invalid)
     weights = None if job.weights is None else job.weights[loaded.valid]
     bandwidth = job.bandwidth if job.bandwidth.ndim == 0 else job.bandwidth[loaded.valid]
     seed_points, seed_index = _place_seeds(job, loaded)

@@ -28,6 +28,7 @@ from dshift.sources import public_name
 ROOT = "zarr.json"
 RUN_FOLDER = "dshift"
 JOB_FILE = f"{RUN_FOLDER}/job.json"
+PARCELS = f"{RUN_FOLDER}/parcel-"
 JOB_ATTRIBUTE = "dshift_job"
 DIGEST_BYTES = 16
 
@@ -75,7 +76,7 @@ class Store:
                 os.unlink(fresh)
             raise
 
-    def keys(self) -> list[str]:
+    def list_keys(self) -> list[str]:
         """Return all keys."""
         fs, root = self._at("")
         fs.invalidate_cache()
@@ -99,7 +100,8 @@ def check_store(store: object) -> Store | None:
         )
     place = Store(os.path.expanduser(os.fspath(store)))
     try:
-        keys = place.keys()
+        # A run that died before it said what it was may have left its arrays.
+        keys = [key for key in place.list_keys() if not key.startswith(PARCELS)]
     except (ImportError, ValueError, OSError) as error:
         raise InvalidInput(
             f"`store`={place.name!r} cannot be reached ({type(error).__name__}); give a path, or a "
@@ -116,10 +118,12 @@ def check_store(store: object) -> Store | None:
 
 def _known_job(place: Store) -> dict[str, Any] | None:
     """Return what is said to be run in a store: by the result if it is whole, else by the job."""
-    root = json.loads(place.read(ROOT) or b"{}").get("attributes", {})
-    content = root.get(JOB_ATTRIBUTE) or place.read(JOB_FILE)
-    known: dict[str, Any] | None = None if content is None else json.loads(content)
-    return known
+    try:
+        root = json.loads(place.read(ROOT) or b"{}").get("attributes", {})
+        known = json.loads(root.get(JOB_ATTRIBUTE) or place.read(JOB_FILE) or b"null")
+    except (ValueError, AttributeError):
+        return None
+    return known if isinstance(known, dict) else None
 
 
 def claim(place: Store, identity: dict[str, Any]) -> xr.Dataset | None:

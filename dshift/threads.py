@@ -10,13 +10,15 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Any, TypeVar
 
 from dask.system import CPU_COUNT
 
 from dshift.errors import BlockFailed, DshiftError
 from dshift.metrics import Points
-from dshift.modes import merge
+from dshift.modes import Clustering, merge
+from dshift.monitor import HASH_BITS, MOST_HASHES, BlockDone
 from dshift.shift import Climbed
 from dshift.stage import Job, Survey, climb_share, set_stage, survey_share
 from dshift.store import Store, read_block, write_block
@@ -63,16 +65,6 @@ def memory_limit() -> int:
     return limit
 
 
-@dataclass(frozen=True)
-class BlockDone:
-    """What is told of a finished block: enough to watch, never a row per seed."""
-
-    block: slice
-    modes: tuple[int, ...]  # a hash of each mode
-    n_steps: int
-    reused: bool  # taken from the store
-
-
 def run_block(
     climb_it: Callable[[], Climbed], block: slice, place: Store | None
 ) -> tuple[Climbed, BlockDone]:
@@ -83,26 +75,30 @@ def run_block(
         climbed = climb_it()
         if place is not None:
             write_block(place, block, climbed)
-    modes = tuple(_mode_hash(mode) for mode in climbed.modes)
-    return climbed, BlockDone(block, modes, int(climbed.n_iter.sum()), reused)
+    modes = sorted(_mode_hash(mode) for mode in climbed.modes)[:MOST_HASHES]
+    return climbed, BlockDone(block, tuple(modes), int(climbed.n_iter.sum()), reused)
 
 
 def _mode_hash(mode: Points) -> int:
     # Not `hash`, which differs between processes.
-    return int.from_bytes(hashlib.blake2b(mode.tobytes(), digest_size=8).digest())
+    size = HASH_BITS // 8
+    return int.from_bytes(hashlib.blake2b(mode.tobytes(), digest_size=size).digest())
 
 
-def block_failed(block: slice, error: BaseException, place: Store | None) -> BlockFailed:
-    """Return the error that names a block which could not be finished."""
+def run_failed(what: str, place: Store | None) -> BlockFailed:
+    """Return the error that says what went wrong, and what is left to go on from."""
     kept = (
         "Nothing was stored; pass `store=` to keep finished blocks."
         if place is None
         else f"Finished blocks are in {place.name!r}: the same call continues from them."
     )
-    return BlockFailed(
-        f"the block of seeds {block.start} to {block.stop - 1} failed with "
-        f"{type(error).__name__}: {error}. {kept}"
-    )
+    return BlockFailed(f"{what}. {kept}")
+
+
+def block_failed(block: slice, error: BaseException, place: Store | None) -> BlockFailed:
+    """Return the error that names a block which could not be finished."""
+    seeds = f"the block of seeds {block.start} to {block.stop - 1}"
+    return run_failed(f"{seeds} failed with {type(error).__name__}: {error}", place)
 
 
 class Threads:
@@ -141,7 +137,18 @@ class Threads:
         """Return ``share(stage, *item)`` for each item, in order."""
         return map_threads(lambda item: share(self._stage, *item), items, self.width)
 
-    def close(self) -> None:
+    def report(self, clustering: Clustering) -> None:
+        """Nobody else watches a job of this process."""
+
+    def __enter__(self) -> Threads:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """Let go of the points."""
         del self._stage
 
@@ -158,11 +165,12 @@ def map_threads(
     """
     with ThreadPoolExecutor(threads, thread_name_prefix="dshift") as pool:
         futures: list[Future[Outcome]] = [pool.submit(work, item) for item in items]
+        place = {future: number for number, future in enumerate(futures)}
         waiting = set(futures)
         try:
             while waiting:
                 done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                for future in done:
+                for future in sorted(done, key=place.__getitem__):
                     on_done(future.result())
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)

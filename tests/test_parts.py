@@ -14,7 +14,7 @@ from dshift import kernels
 from dshift.metrics import make_embedding, make_pulls, share_rows
 from dshift.modes import merge, unique_rows
 from dshift.monitor import Progress, wants_progress
-from dshift.plan import human_bytes, make_plan
+from dshift.planning import human_bytes, make_plan
 from dshift.shift import NO_MODE, Climbed
 from dshift.threads import BlockDone, map_threads, memory_limit
 

@@ -1,0 +1,108 @@
+"""Brings a job to the workers of a cluster.
+
+Samples that workers can read are read by them. Other arrays are left in a scratch store that both
+sides reach or, where there is none, handed over by the cluster, which may lose them with a worker:
+they are then handed over again.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import dask
+
+from dshift import tasks
+from dshift.errors import InvalidInput
+from dshift.held import JobRef
+from dshift.parcel import INLINE_BYTES, Packed, pack, pickled_bytes, with_samples, write_parcel
+from dshift.planning import Plan
+from dshift.stage import Job
+from dshift.store import JOB_FILE, PARCELS, ROOT, Store
+
+log = logging.getLogger("dshift")
+
+# Gives what a function returns on one worker of each host.
+AskHosts = Callable[..., Iterable[Any]]
+
+
+class Courier:
+    """Brings one job to the workers, and clears up after it."""
+
+    def __init__(self, client: Any, ask_hosts: AskHosts, place: Store | None) -> None:
+        self._client, self._ask, self._place = client, ask_hosts, place
+        self._scratch: Store | None = None
+        self._packed: Packed | None = None  # while arrays travel through the cluster
+        self.arrays: Any = None  # those of a light job, or a future of them
+
+    def send(self, job: Job, plan: Plan, token: str) -> JobRef:
+        """Make the job known to workers: samples by reference if they can read them."""
+        packed = pack(job)
+        if not self._workers_read(packed):
+            packed = with_samples(packed)
+        if packed.light:
+            self.arrays = dict(packed.arrays)
+        elif not self._left_in_scratch(packed, token):
+            self._packed = packed
+            self._scatter()
+        url = None if self._scratch is None else self._scratch.url
+        shares_node = len(self._client.nthreads()) > 1
+        return JobRef(token, packed.job, plan, url, shares_node)
+
+    def _workers_read(self, packed: Packed) -> bool:
+        if pickled_bytes(Packed(packed.job, {})) > INLINE_BYTES:
+            return False
+        problem = next(filter(None, self._ask(tasks.why_unreadable, packed.job)), None)
+        if problem is not None:
+            log.info("workers cannot read %s (%s)", packed.job.samples.origin, problem)
+        return problem is None
+
+    def _left_in_scratch(self, packed: Packed, token: str) -> bool:
+        """Leave the arrays where workers find them; return whether they do."""
+        if self._place is not None:
+            self._scratch = Store(f"{self._place.url.rstrip('/')}/{PARCELS}{token}")
+        else:
+            folder = dask.config.get("temporary-directory", None)
+            self._scratch = Store(tempfile.mkdtemp(prefix="dshift-", dir=folder))
+        write_parcel(self._scratch.url, packed)
+        if all(self._ask(tasks.sees, self._scratch, ROOT, self._scratch.read(ROOT))):
+            log.info("the arrays of the job travel through %s", self._scratch.name)
+            return True
+        self._drop_scratch()
+        return False
+
+    def _scatter(self) -> None:
+        assert self._packed is not None
+        log.info("the arrays of the job travel through the cluster")
+        self._client.wait_for_workers(1)
+        arrays = self._packed.in_memory()
+        self.arrays = self._client.scatter(arrays, broadcast=True, hash=False)
+
+    def send_again(self) -> None:
+        """Hand over the arrays again if the cluster has lost them."""
+        if self._packed is not None and self.arrays.status != "finished":
+            log.info("the cluster lost the arrays of the job")
+            self._scatter()
+
+    def refuse_unreachable_store(self) -> None:
+        """Raise unless workers find in the store what the caller wrote there."""
+        content = None if self._place is None else self._place.read(JOB_FILE)
+        if self._place is None or content is None:
+            return
+        if not all(self._ask(tasks.sees, self._place, JOB_FILE, content)):
+            raise InvalidInput(
+                f"`store`={self._place.name!r} is not the same place for the workers as for the "
+                "caller; give a path on a file system that all share, or a URL."
+            )
+
+    def close(self) -> None:
+        """Drop what was left on the way."""
+        self.arrays = self._packed = None
+        self._drop_scratch()
+
+    def _drop_scratch(self) -> None:
+        if self._scratch is not None:
+            self._scratch.remove("")
+            self._scratch = None

@@ -1,0 +1,198 @@
+"""What a fit will do and hold, as plain data, known before anything runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from dshift.errors import PlanRefused
+
+ENTRY_BYTES = 8
+# Seeds of one block share their walks, so blocks are as large as balance allows. Their size depends
+# on nothing but the number of seeds, so that a run can be continued with other workers.
+ENOUGH_BLOCKS = 64
+MOST_BLOCKS = 4096
+LEAST_SEEDS = 256
+MOST_SEEDS = 4096
+# Points that a walk visits, at most, on real data.
+STEPS_A_SEED = 64
+# Below this, a file that processes share costs more than the memory it saves.
+WORTH_SHARING_BYTES = 64 * 2**20
+# Pages of a file that a process needs at hand: less, and it would read all the time.
+LEAST_WINDOW_BYTES = 32 * 2**20
+
+
+class Held(StrEnum):
+    """Where a process keeps the points."""
+
+    IN_MEMORY = "memory"
+    IN_FILE = "file"  # mapped into memory, one for all processes of a node
+
+
+@dataclass(frozen=True)
+class Room:
+    """What one process has to offer."""
+
+    name: str
+    memory_bytes: int  # that it may still fill
+    disk_bytes: int = 0  # free where it may put a file
+    shares_node: bool = False  # with other processes of the same job
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The blocks of a fit and the memory that a process needs for them."""
+
+    n_samples: int
+    n_coords: int
+    n_seeds: int
+    threads: int
+    block_size: int
+
+    @property
+    def n_blocks(self) -> int:
+        """Blocks of seeds."""
+        return -(-self.n_seeds // self.block_size)
+
+    @property
+    def matrix_bytes(self) -> int:
+        """Bytes of the points, one copy a process, or a node where processes share a file."""
+        return self.n_samples * self.n_coords * ENTRY_BYTES
+
+    @property
+    def working_bytes(self) -> int:
+        """Bytes beside the points: a few entries per sample for each thread, and the results."""
+        per_sample = 4 * ENTRY_BYTES * (self.threads + 1)
+        block = min(self.block_size, self.n_seeds)
+        paths = STEPS_A_SEED * block * self.n_coords * ENTRY_BYTES * self.threads
+        return self.n_samples * per_sample + paths
+
+    @property
+    def process_bytes(self) -> int:
+        """Bytes that one process will hold if it keeps the points in memory."""
+        return self.matrix_bytes + self.working_bytes
+
+    def blocks(self, n_seeds: int) -> Iterator[slice]:
+        """Yield the blocks of the seeds that turned out to be valid."""
+        for start in range(0, n_seeds, self.block_size):
+            yield slice(start, min(start + self.block_size, n_seeds))
+
+    def held_in(self, room: Room) -> Held:
+        """Return where a process keeps the points, or raise PlanRefused if it cannot."""
+        file_fits = self.matrix_bytes <= room.disk_bytes
+        if self.process_bytes <= room.memory_bytes:
+            worth = room.shares_node and self.matrix_bytes >= WORTH_SHARING_BYTES
+            return Held.IN_FILE if worth and file_fits else Held.IN_MEMORY
+        if file_fits and self.working_bytes + LEAST_WINDOW_BYTES <= room.memory_bytes:
+            return Held.IN_FILE
+        disk = f" (and {human_bytes(room.disk_bytes)} of disk)" if room.disk_bytes else ""
+        raise PlanRefused(
+            f"this fit needs {human_bytes(self.process_bytes)} in one process "
+            f"({human_bytes(self.matrix_bytes)} for {self.n_samples:,} points of "
+            f"{self.n_coords} coordinates, {human_bytes(self.working_bytes)} to work with "
+            f"{self.threads} threads), and {human_bytes(room.memory_bytes)} are available"
+            f"{disk} in {room.name}. Use a machine or workers with more memory, fewer threads a "
+            "worker, fewer samples, or coarser bins."
+        )
+
+
+def make_plan(
+    n_samples: int, n_coords: int, n_seeds: int, threads: int, block_size: int | None = None
+) -> Plan:
+    """Choose the size of the blocks: seconds of work each, and a bounded number of them."""
+    if block_size is None:
+        balanced = min(max(-(-n_seeds // ENOUGH_BLOCKS), LEAST_SEEDS), MOST_SEEDS)
+        block_size = max(balanced, -(-n_seeds // MOST_BLOCKS))
+    return Plan(n_samples, n_coords, n_seeds, threads, block_size)
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What `dshift.plan` foresees of a fit.
+
+    Attributes
+    ----------
+    n_samples, n_bins, n_seeds : int
+    n_processes, n_threads : int
+        Processes that would share the work now, and their threads together. A cluster without
+        workers has none yet.
+    held : {"memory", "file"} or None
+        Where processes keep the points; a file is mapped, and shared by the processes of a node.
+        None where the fit would be refused, or no worker is there to ask.
+    matrix_bytes, working_bytes : int
+        Bytes of the points, and of what each process needs beside them.
+    available_bytes : int or None
+        Memory that the smallest process has left.
+    n_blocks, block_size, n_tasks : int
+        Blocks of seeds, and all tasks that a cluster would be given.
+    read_bytes : int
+        Bytes of histograms that one process reads.
+    load_seconds, seconds : float
+        To read the samples, and for the whole fit, from one sampled block; NaN where it was not
+        tried.
+    refusal : str or None
+        Why the fit would be refused.
+    """
+
+    n_samples: int
+    n_bins: int
+    n_seeds: int
+    n_processes: int
+    n_threads: int
+    held: str | None
+    matrix_bytes: int
+    working_bytes: int
+    available_bytes: int | None
+    n_blocks: int
+    block_size: int
+    n_tasks: int
+    read_bytes: int
+    load_seconds: float = math.nan
+    seconds: float = math.nan
+    refusal: str | None = None
+
+    @property
+    def process_bytes(self) -> int:
+        """Bytes that each process holds in memory."""
+        own = 0 if self.held == Held.IN_FILE else self.matrix_bytes
+        return own + self.working_bytes
+
+    def __repr__(self) -> str:
+        held = {"memory": "in memory", "file": "in a mapped file, one a node"}
+        free = "" if self.available_bytes is None else f" of {human_bytes(self.available_bytes)}"
+        lines = [
+            f"{self.n_samples:,} samples of {self.n_bins} bins, {self.n_seeds:,} seeds",
+            f"workers   {self.n_processes:,} processes, {self.n_threads:,} threads",
+            f"memory    {human_bytes(self.process_bytes)}{free} a process; points "
+            f"({human_bytes(self.matrix_bytes)}) {held.get(self.held or '', 'nowhere yet')}",
+            f"work      {self.n_blocks:,} blocks of {self.block_size:,} seeds, "
+            f"{self.n_tasks:,} tasks",
+            f"reading   {human_bytes(self.read_bytes)} a process",
+        ]
+        if not math.isnan(self.seconds):
+            lines.append(
+                f"time      about {human_seconds(self.seconds)}, "
+                f"{human_seconds(self.load_seconds)} of it to read"
+            )
+        if self.refusal is not None:
+            lines.append(f"REFUSED   {self.refusal}")
+        return "<dshift.Forecast\n" + "\n".join(f"  {line}" for line in lines) + "\n>"
+
+
+def human_bytes(n_bytes: float) -> str:
+    """Return a size as people write it: `1.5 GiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if n_bytes < 1024:
+            return f"{n_bytes:.0f} {unit}" if unit == "B" else f"{n_bytes:.1f} {unit}"
+        n_bytes /= 1024
+    return f"{n_bytes:.1f} TiB"
+
+
+def human_seconds(seconds: float) -> str:
+    """Return a time as people say it: `3 min`."""
+    for unit, factor in (("days", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * factor:
+            return f"{seconds / factor:.0f} {unit}"
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
