@@ -11,7 +11,7 @@ from typing import Any
 import numba
 import numpy as np
 
-jit = numba.njit(nogil=True, cache=True, error_model="numpy")
+jit = numba.njit(nogil=True, cache=True, error_model="numpy", boundscheck=False)
 
 
 @jit
@@ -36,7 +36,7 @@ def squared_distances(x: Any, points: Any, out: Any) -> None:
 
 
 @jit
-def medians(points: Any, active: Any, pulls: Any, out: Any) -> None:
+def weighted_medians(points: Any, active: Any, pulls: Any, out: Any) -> None:
     """Weighted median of each coordinate over the rows `active`, into `out` (p,); int64.
 
     The midpoint of the lower and the upper median, which is exact for even coordinates.

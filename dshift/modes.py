@@ -43,6 +43,8 @@ def merge(parts: Sequence[Climbed]) -> Climbed:
         np.concatenate(ends)[order],
         np.concatenate([part.n_iter for part in parts])[order],
         seeds[order],
+        sum(part.n_points for part in parts),
+        sum(part.n_pairs for part in parts),
     )
 
 

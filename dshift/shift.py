@@ -29,6 +29,8 @@ class Climbed:
     mode_of_seed: NDArray[np.int64]  # (n_seeds,): a row of `modes`, or NO_MODE
     n_iter: NDArray[np.int32]  # (n_seeds,): steps from the seed to its mode
     seeds: Int  # (n_seeds,): the seeds' own numbers
+    n_points: int  # distinct points that were stepped from
+    n_pairs: int  # distances that were evaluated for that
 
 
 def distances(embedding: Embedding, x: Points, points: Points) -> Points:
@@ -50,7 +52,7 @@ def step(field: Field, x: Points) -> Points | None:
     if metric is not None:
         return _own_center(metric, field.points[active], field.pulls[active])
     center = np.empty_like(x)
-    combine = kernels.medians if field.embedding.exact else kernels.means
+    combine = kernels.weighted_medians if field.embedding.exact else kernels.means
     combine(field.points, active, field.pulls, center)
     return center
 
@@ -101,7 +103,14 @@ def climb(field: Field, points: Points, seeds: Int) -> Climbed:
         len(walk.modes), field.points.shape[1]
     )
     found = np.array(ends, dtype=np.int64).reshape(-1, 2)
-    return Climbed(modes, found[:, 0], found[:, 1].astype(np.int32), seeds)
+    return Climbed(
+        modes,
+        found[:, 0],
+        found[:, 1].astype(np.int32),
+        seeds,
+        walk.n_steps,
+        walk.n_steps * len(field.points),
+    )
 
 
 class _Walk:
@@ -111,6 +120,7 @@ class _Walk:
         self.field = field
         self.modes: list[Points] = []
         self.known: dict[bytes, tuple[int, int]] = {}  # point -> (mode, steps to it)
+        self.n_steps = 0
 
     def end_of(self, seed: Points) -> tuple[int, int]:
         path: list[Points] = []
@@ -120,6 +130,7 @@ class _Walk:
             on_path[x.tobytes()] = len(path)
             path.append(x)
             onward = step(self.field, x)
+            self.n_steps += 1
             if onward is None and len(path) == 1:
                 self.known[x.tobytes()] = (NO_MODE, 0)
             elif onward is None or onward.tobytes() == x.tobytes():

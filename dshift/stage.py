@@ -8,18 +8,21 @@ shares.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dshift.arguments import Seeds
+from dshift.crowd import climb_together, step_together
 from dshift.errors import InvalidInput
 from dshift.field import Field, Loaded, load_points, make_field
+from dshift.index import Index, build_index, neighbours_together
 from dshift.metrics import Embedding, Float, Int, Metric, Points
 from dshift.modes import find_joints, nearest_modes
-from dshift.shift import Climbed, climb, density, distances, step
+from dshift.shift import NO_MODE, Climbed, climb, density, distances, step
 from dshift.sources import Samples
+from dshift.visited import Memo
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +48,8 @@ class Stage:
     seed_points: Points  # (n_seeds, n_coords)
     seed_index: Int | None  # (n_seeds,): the valid sample that each seed is; None for own seeds
     order: Int  # (n_seeds,): seeds in an order that keeps neighbours together
+    index: Index | None  # for exact kinds
+    memo: Memo | None  # what the blocks of this process have found out so far
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,14 @@ def set_stage(job: Job, loaded: Loaded | None = None) -> Stage:
     bandwidth = job.bandwidth if job.bandwidth.ndim == 0 else job.bandwidth[loaded.valid]
     seed_points, seed_index = _place_seeds(job, loaded)
     field = make_field(loaded, weights, bandwidth)
-    return Stage(loaded, field, seed_points, seed_index, np.arange(len(seed_points)))
+    if not loaded.embedding.exact:
+        return Stage(
+            loaded, field, seed_points, seed_index, np.arange(len(seed_points)), None, None
+        )
+    index = build_index(field)
+    whole = seed_points is loaded.points
+    order = index.rows if whole else neighbours_together(seed_points)
+    return Stage(loaded, field, seed_points, seed_index, order, index, Memo(seed_points.shape[1]))
 
 
 def _place_seeds(job: Job, loaded: Loaded) -> tuple[Points, Int | None]:
@@ -112,20 +124,30 @@ def survey_share(stage: Stage) -> Survey:
 def climb_share(stage: Stage, block: slice) -> Climbed:
     """Climb from a block of seeds: a range of the stage's order."""
     seeds = stage.order[block]
-    return climb(stage.field, stage.seed_points[seeds], seeds)
+    points = stage.seed_points[seeds]
+    if stage.index is None:
+        return climb(stage.field, points, seeds)
+    climbed = climb_together(stage.index, points, seeds, stage.memo)
+    # Only a seed of the caller's own can start where nobody reaches it.
+    return climbed if stage.seed_index is not None else _unreached(stage.field, climbed)
+
+
+def _unreached(field: Field, climbed: Climbed) -> Climbed:
+    """Take the modes away that no sample reaches: seeds that stayed because nothing pulled."""
+    away = (distances(field.embedding, mode, field.points) for mode in climbed.modes)
+    reached = np.array([(d < field.reach).any() for d in away], dtype=bool)
+    place = np.where(reached, np.cumsum(reached) - 1, NO_MODE)
+    return replace(climbed, modes=climbed.modes[reached], mode_of_seed=place[climbed.mode_of_seed])
 
 
 def measure_share(stage: Stage, modes: Points) -> Measured:
     """Return the density at each mode, and whether one more step from it gives it again."""
-    return Measured(
-        np.array([density(stage.field, x) for x in modes]),
-        np.array([_stays(stage.field, x) for x in modes], dtype=bool),
-    )
-
-
-def _stays(field: Field, x: Points) -> bool:
-    onward = step(field, x)
-    return onward is None or onward.tobytes() == x.tobytes()
+    densities = np.array([density(stage.field, x) for x in modes])
+    if stage.index is not None:
+        return Measured(densities, (step_together(stage.index, modes) == modes).all(axis=1))
+    onward = (step(stage.field, x) for x in modes)
+    stays = [y is None or y.tobytes() == x.tobytes() for x, y in zip(modes, onward, strict=True)]
+    return Measured(densities, np.array(stays, dtype=bool))
 
 
 def joints_share(

@@ -168,7 +168,8 @@ def read_block(place: Store, seeds: slice) -> Climbed | None:
     if content is None or content[:DIGEST_BYTES] != _digest(content[DIGEST_BYTES:]):
         return None
     arrays = np.load(io.BytesIO(content[DIGEST_BYTES:]), allow_pickle=False)
-    return Climbed(**arrays)
+    fields: dict[str, Any] = {name: a if a.ndim else int(a) for name, a in arrays.items()}
+    return Climbed(**fields)
 
 
 def _digest(content: bytes) -> bytes:

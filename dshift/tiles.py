@@ -1,0 +1,311 @@
+"""Compiled loops over tiles of the index, and nothing else.
+
+Vocabulary: a *tile* is 64 rows of uint16 codes, column by column (`codes[tile, column, lane]`); a
+*word* is a uint64 with one bit per lane of a tile; `slots` number the lanes of all tiles (slot = 64
+tile + lane). A code is the coordinate rounded to a multiple of a unit; exact int64 coordinates
+decide what codes leave open.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dshift.kernels import jit
+from dshift.simd import (
+    LANES,
+    QUERIES,
+    l1_tile,
+    lanes_inside,
+    lanes_outside,
+    lowest_bit,
+    popcount,
+)
+
+_ONE = np.uint64(1)
+_NONE = np.uint64(0)
+
+
+# ---------------------------------------------------------------- exact arithmetic
+
+
+@jit
+def exact_distance(point, row):
+    """L1 distance of two int64 vectors."""
+    total = 0
+    for k in range(point.shape[0]):
+        total += abs(point[k] - row[k])
+    return total
+
+
+@jit
+def _halve(keys, order, start, middle, stop):
+    """Reorder so that keys before `middle` are no larger than those after (quickselect)."""
+    low, high = start, stop - 1
+    while low < high:
+        pivot = keys[(low + high) // 2]
+        i, j = low, high
+        while i <= j:
+            while keys[i] < pivot:
+                i += 1
+            while keys[j] > pivot:
+                j -= 1
+            if i <= j:
+                keys[i], keys[j] = keys[j], keys[i]
+                order[i], order[j] = order[j], order[i]
+                i += 1
+                j -= 1
+        if middle <= j:
+            high = j
+        elif middle >= i:
+            low = i
+        else:
+            return
+
+
+@jit
+def order_points(points, leaf_size):
+    """An order in which every dyadic segment is a cluster: halved between two far pivots."""
+    n = points.shape[0]
+    order = np.arange(n)
+    keys = np.empty(n, np.int64)
+    stack = np.empty((128, 2), np.int64)
+    stack[0, 0], stack[0, 1], depth = 0, n, 1
+    while depth > 0:
+        depth -= 1
+        start, stop = stack[depth, 0], stack[depth, 1]
+        if stop - start <= leaf_size:
+            continue
+        pivot = order[start]
+        for _ in range(2):  # farthest from anything, then farthest from that
+            far = start
+            for i in range(start, stop):
+                keys[i] = exact_distance(points[pivot], points[order[i]])
+                if keys[i] > keys[far]:
+                    far = i
+            pivot = order[far]
+        for i in range(start, stop):
+            keys[i] -= exact_distance(points[pivot], points[order[i]])
+        leaves = (stop - start + leaf_size - 1) // leaf_size
+        middle = start + (leaves + 1) // 2 * leaf_size
+        _halve(keys, order, start, middle, stop)
+        stack[depth, 0], stack[depth, 1] = start, middle
+        stack[depth + 1, 0], stack[depth + 1, 1] = middle, stop
+        depth += 2
+    return order
+
+
+# ---------------------------------------------------------------- codes
+
+
+@jit
+def common_divisor(coords, lows):
+    """Greatest common divisor of all coordinates above `lows`; stops at 2, which even ones have."""
+    divisor = 0
+    for i in range(coords.shape[0]):
+        for k in range(coords.shape[1]):
+            a, b = divisor, coords[i, k] - lows[k]
+            while b != 0:
+                a, b = b, a % b
+            divisor = a
+        if divisor == 2:
+            break
+    return divisor
+
+
+@jit
+def encode_tiles(coords, rows, lows, unit, codes, residuals):
+    """Codes of `coords[rows]` in tiles, and what each row loses to rounding."""
+    for slot in range(rows.shape[0]):
+        tile, lane = slot // LANES, slot % LANES
+        lost = 0
+        for k in range(coords.shape[1]):
+            value = coords[rows[slot], k] - lows[k]
+            code = (value + unit // 2) // unit
+            codes[tile, k, lane] = code
+            lost += abs(value - code * unit)
+        residuals[slot] = lost
+
+
+@jit
+def encode_points(points, lows, unit, codes, slack):
+    """Codes of any integer points, clipped to their range, and the loss in units, rounded up."""
+    for j in range(points.shape[0]):
+        lost = 0
+        for k in range(points.shape[1]):
+            value = points[j, k] - lows[k]
+            code = min(max((value + unit // 2) // unit, 0), 65535)
+            codes[j, k] = code
+            lost += abs(value - code * unit)
+        slack[j] = min((lost + unit - 1) // unit, 65535)
+
+
+@jit
+def to_tiles(values, column, tiles):
+    """tiles[:, column] = values, 64 to a tile."""
+    for i in range(values.shape[0]):
+        tiles[i // LANES, column, i % LANES] = values[i]
+
+
+# ---------------------------------------------------------------- distances
+
+
+@jit
+def classify(codes, reach_in, reach_out, open_words, points, slack, inside, unsure):
+    """For each point: words of the open rows surely inside their threshold, and of the unsure.
+
+    `points` (a multiple of four) are codes; each stands for everything within `slack` units of it.
+    """
+    n_columns = codes.shape[1]
+    distances = np.empty((QUERIES, LANES), np.uint16)
+    for tile in range(codes.shape[0]):
+        if open_words[tile] == _NONE:
+            for j in range(points.shape[0]):
+                inside[j, tile] = _NONE
+                unsure[j, tile] = _NONE
+            continue
+        for first in range(0, points.shape[0], QUERIES):
+            l1_tile(codes, tile, points, first, n_columns, distances)
+            for q in range(QUERIES):
+                j = first + q
+                sure = lanes_inside(distances, q, reach_in, tile, slack[j]) & open_words[tile]
+                never = lanes_outside(distances, q, reach_out, tile, slack[j])
+                inside[j, tile] = sure
+                unsure[j, tile] = open_words[tile] & ~sure & ~never
+
+
+@jit
+def resolve_unsure(points, coords, thresholds, rows, slots, inside, unsure):
+    """Decide by exact distance what the codes left open; returns how many rows that took."""
+    n_exact = 0
+    for j in range(points.shape[0]):
+        for tile in range(inside.shape[1]):
+            word = unsure[j, tile]
+            while word != _NONE:
+                lane = lowest_bit(word)
+                word &= word - _ONE
+                n_exact += 1
+                row = rows[slots[tile * LANES + lane]]
+                if exact_distance(points[j], coords[row]) < thresholds[row]:
+                    inside[j, tile] |= _ONE << np.uint64(lane)
+    return n_exact
+
+
+@jit
+def enclose(points, starts, lows, unit, centres, slack):
+    """Code-exact centre and radius (in units, rounded up) of each segment of points."""
+    n_columns = points.shape[1]
+    centre = np.empty(n_columns, np.int64)
+    for s in range(starts.shape[0] - 1):
+        start, stop = starts[s], starts[s + 1]
+        for k in range(n_columns):
+            low, high = points[start, k], points[start, k]
+            for j in range(start + 1, stop):
+                low, high = min(low, points[j, k]), max(high, points[j, k])
+            middle = low + (high - low) // 2 - lows[k]
+            code = min(max((middle + unit // 2) // unit, 0), 65535)
+            centres[s, k] = code
+            centre[k] = lows[k] + code * unit
+        radius = 0
+        for j in range(start, stop):
+            radius = max(radius, exact_distance(points[j], centre))
+        slack[s] = min((radius + unit - 1) // unit, 65535)
+
+
+# ---------------------------------------------------------------- tiles and counts
+
+
+@jit
+def count_bits(words):
+    """Number of set bits."""
+    total = 0
+    for i in range(words.shape[0]):
+        total += np.int64(popcount(words[i]))
+    return total
+
+
+@jit
+def list_bits(words, places):
+    """places[i] = position of the i-th set bit; the rest repeat the last one."""
+    n = 0
+    for tile in range(words.shape[0]):
+        word = words[tile]
+        while word != _NONE:
+            places[n] = tile * LANES + lowest_bit(word)
+            word &= word - _ONE
+            n += 1
+    places[n:] = places[n - 1]
+
+
+@jit
+def gather_tiles(source, places, target):
+    """Pack the rows at `places` (slots of `source`) into tiles of their own."""
+    for tile in range(target.shape[0]):
+        for k in range(source.shape[1]):
+            for lane in range(LANES):
+                place = places[tile * LANES + lane]
+                target[tile, k, lane] = source[place >> 6, k, place & 63]
+
+
+@jit
+def add_members(codes, slots, words, pulls, shift, counts, members):
+    """Add the rows of `words` to the members and to the pull of each bucket; their total pull."""
+    lanes = np.empty(LANES, np.int64)
+    lane_pulls = np.empty(LANES, np.int64)
+    total = 0
+    for tile in range(words.shape[0]):
+        word, n = words[tile], 0
+        while word != _NONE:
+            lanes[n] = lowest_bit(word)
+            word &= word - _ONE
+            slot = slots[tile * LANES + lanes[n]]
+            members[slot // LANES] |= _ONE << np.uint64(slot % LANES)
+            lane_pulls[n] = pulls[slot] if pulls.shape[0] > 0 else 1
+            total += lane_pulls[n]
+            n += 1
+        if n > 0:
+            for k in range(codes.shape[1]):
+                for i in range(n):
+                    counts[k, codes[tile, k, lanes[i]] >> shift] += lane_pulls[i]
+    return total
+
+
+# ---------------------------------------------------------------- visited points
+
+
+@jit
+def _hash(point):
+    mixed = np.uint64(0x9E3779B97F4A7C15)
+    for k in range(point.shape[0]):
+        mixed = (mixed ^ np.uint64(point[k])) * np.uint64(0xFF51AFD7ED558CCD)
+        mixed ^= mixed >> np.uint64(32)
+    return mixed
+
+
+@jit
+def find_points(points, stored, table, ids):
+    """ids[j] = place of points[j] in `stored`, or -1."""
+    mask = np.uint64(table.shape[0] - 1)
+    for j in range(points.shape[0]):
+        at = _hash(points[j]) & mask
+        ids[j] = -1
+        while table[at] >= 0:
+            if np.array_equal(stored[table[at]], points[j]):
+                ids[j] = table[at]
+                break
+            at = (at + _ONE) & mask
+
+
+@jit
+def store_points(points, stored, n_stored, table, ids):
+    """Like find_points, but appends what is new, for which there is room; how many are stored."""
+    mask = np.uint64(table.shape[0] - 1)
+    for j in range(points.shape[0]):
+        at = _hash(points[j]) & mask
+        while table[at] >= 0 and not np.array_equal(stored[table[at]], points[j]):
+            at = (at + _ONE) & mask
+        if table[at] < 0:
+            table[at] = n_stored
+            stored[n_stored] = points[j]
+            n_stored += 1
+        ids[j] = table[at]
+    return n_stored

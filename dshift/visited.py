@@ -1,0 +1,85 @@
+"""Points that walks have visited: found by value, so that walks that meet are walked once."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dshift import tiles
+from dshift.metrics import Int
+
+
+class PointTable:
+    """Distinct points, numbered in the order of their first visit."""
+
+    def __init__(self, n_columns: int, capacity: int = 64) -> None:
+        self._points = np.empty((capacity, n_columns), np.int64)
+        self._table = np.full(4 << (capacity - 1).bit_length(), -1, np.int64)
+        self.size = 0
+
+    @property
+    def points(self) -> Int:
+        """The points (size, p)."""
+        return self._points[: self.size]
+
+    def find(self, points: Int) -> Int:
+        """Return the numbers of `points`, -1 where they are new."""
+        ids = np.empty(points.shape[0], np.int64)
+        tiles.find_points(points, self._points, self._table, ids)
+        return ids
+
+    def add(self, points: Int) -> Int:
+        """Return the numbers of `points`, the new ones appended."""
+        self._make_room(self.size + points.shape[0])
+        ids = np.empty(points.shape[0], np.int64)
+        self.size = tiles.store_points(points, self._points, self.size, self._table, ids)
+        return ids
+
+    def _make_room(self, needed: int) -> None:
+        if needed <= self._points.shape[0]:
+            return
+        capacity = max(needed, 2 * self._points.shape[0])
+        points = np.empty((capacity, self._points.shape[1]), np.int64)
+        points[: self.size] = self.points
+        self._points = points
+        self._table = np.full(4 << (capacity - 1).bit_length(), -1, np.int64)
+        ids = np.empty(self.size, np.int64)
+        tiles.store_points(points[: self.size], points, 0, self._table, ids)
+
+
+class Memo:
+    """What blocks tell each other: point -> (its mode, steps to it). Threads share one a process.
+
+    It never changes a result, only who computes it. It learns until it holds `max_bytes`.
+    """
+
+    def __init__(self, n_columns: int, max_bytes: int = 1 << 28) -> None:
+        self._lock = threading.Lock()
+        self._known = PointTable(n_columns)
+        self._modes = np.empty(0, np.int64)
+        self._steps = np.empty(0, np.int64)
+        self._max_points = max_bytes // (8 * n_columns + 48)
+
+    def look_up(self, points: Int) -> tuple[NDArray[np.bool_], Int, Int]:
+        """Return which of `points` are known (m,), and the modes and steps of those."""
+        with self._lock:
+            ids = self._known.find(points)
+            known = ids >= 0
+            ids = ids[known]
+            return known, self._known.points[self._modes[ids]], self._steps[ids]
+
+    def learn(self, points: Int, modes: Int, steps: Int) -> None:
+        """Record that points[j] ends in points[modes[j]] after steps[j] steps."""
+        with self._lock:
+            if self._known.size + points.shape[0] > self._max_points:
+                return
+            ids = self._known.add(points)
+            old = self._modes.shape[0]
+            if self._known.size > old:
+                grown = np.empty(self._known.size - old, np.int64)
+                self._modes = np.concatenate([self._modes, grown])
+                self._steps = np.concatenate([self._steps, grown])
+            self._modes[ids] = ids[modes]
+            self._steps[ids] = steps
