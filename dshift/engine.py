@@ -7,6 +7,7 @@ on another worker's memory, so any worker may die or join at any time.
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import uuid
 from collections import Counter
@@ -21,6 +22,7 @@ from dshift import tasks
 from dshift.courier import Courier
 from dshift.errors import DshiftError, InvalidInput, InvalidType
 from dshift.held import JobRef, forget, room_in
+from dshift.metrics import EXACT_KINDS
 from dshift.modes import Clustering, merge
 from dshift.monitor import BlockDone, Board
 from dshift.planning import Plan, Room, make_plan
@@ -97,7 +99,17 @@ def plan_for(job: Job, client: Any) -> tuple[Plan, list[Room]]:
         workers = _workers(client)
         threads = max((worker["nthreads"] for worker in workers.values()), default=1)
         rooms = _rooms(client, workers)
-    return make_plan(samples.n_samples, n_coords, n_seeds, threads, cut.block_size), rooms
+    at_once = math.prod(part.stop - part.start for part in next(samples.blocks()))
+    plan = make_plan(
+        samples.n_samples,
+        n_coords,
+        n_seeds,
+        threads,
+        cut.block_size,
+        indexed=job.kind in EXACT_KINDS,
+        rows_at_once=at_once,
+    )
+    return plan, rooms
 
 
 def n_threads(client: Any) -> int:
@@ -168,7 +180,7 @@ class Cluster:
     def __init__(self, job: Job, plan: Plan, client: Any, place: Store | None) -> None:
         self._job, self._plan, self._client, self._place = job, plan, client, place
         self._token = uuid.uuid4().hex
-        self._board = Board(client, self._token)
+        self._board = Board(client, self._token, plan.n_samples)
         self._courier = Courier(client, lambda *ask: _ask_hosts(client, *ask).values(), place)
         self._ref: JobRef
         self._count = 0

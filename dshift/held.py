@@ -136,7 +136,8 @@ class Lodging:
 
 # Dask spills at 70 % of a worker's limit, pauses at 80 % and kills at 95 %.
 FILLED = 0.7
-KEPT_BELOW = 0.6
+# Where the pages of a file are given back: a core can touch 100 MB before that takes effect.
+KEPT_BELOW = 0.5
 
 
 def room_in(name: str, limit: int, used: int, disk: int, shares_node: bool) -> Room:

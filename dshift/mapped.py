@@ -2,7 +2,7 @@
 
 The first process of a node that needs the points reads them into the file while the others wait at
 its lock; a process that dies lets go of the lock, and the next one takes over. Files that no living
-process holds are removed by the next one that comes by.
+process uses are removed by the next one that comes by.
 
 Dask counts the pages of a file that a process has touched as that process's own memory: it pauses
 the process at 80 % of its limit and kills it at 95 %. A `_Warden` gives such pages back before
@@ -29,8 +29,8 @@ from dshift.metrics import Float, make_embedding
 from dshift.stage import Job
 
 PREFIX = "dshift-points-"
-# Dask looks every 0.1 s; a core fills at most some 100 MB in this time.
-WATCH_SECONDS = 0.01
+# Dask looks every 0.1 s.
+WATCH_SECONDS = 0.005
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Shelf:
     keep_below: int | None = None  # bytes of memory that a process should not exceed
 
     def path(self, kind: str) -> Path:
-        """Return the path of one of the job's files: "lock", "data" or "about"."""
+        """Return the path of one of the job's files: "use", "lock", "data" or "about"."""
         # By host too, because a folder may be on a disk that nodes share.
         return self.folder / f"{PREFIX}{os.uname().nodename}-{self.token}.{kind}"
 
@@ -50,17 +50,18 @@ class Shelf:
         """Map the points, read into the file first if no process of this node has done so."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._sweep()
-        lock = _locked(self.path("lock"), fcntl.LOCK_EX)
-        lease = Lease(self, lock)
+        lease = Lease(self, _locked(self.path("use"), fcntl.LOCK_SH))
         try:
-            if not self.path("about").exists():
-                self._fill(job)
-            loaded = self._open(job)
+            lock = _locked(self.path("lock"), fcntl.LOCK_EX)
+            try:
+                if not self.path("about").exists():
+                    self._fill(job)
+                return self._open(job), lease
+            finally:
+                os.close(lock)
         except BaseException:
             lease.end()
             raise
-        fcntl.flock(lock, fcntl.LOCK_SH)
-        return loaded, lease
 
     def _fill(self, job: Job) -> None:
         loaded = load_points(
@@ -105,35 +106,35 @@ class Shelf:
 
     def _sweep(self) -> None:
         """Remove the files of jobs that no process holds any more."""
-        for path in self.folder.glob(f"{PREFIX}{os.uname().nodename}-*.lock"):
-            token = path.name.rpartition("-")[2].removesuffix(".lock")
+        for path in self.folder.glob(f"{PREFIX}{os.uname().nodename}-*.use"):
+            token = path.name.rpartition("-")[2].removesuffix(".use")
             if token == self.token:
                 continue
             try:
-                lock = _locked(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                use = _locked(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 continue
-            Lease(replace(self, token=token), lock).end()
+            Lease(replace(self, token=token), use).end()
 
     def remove(self) -> None:
         """Remove the files; processes that have mapped them keep their points."""
-        for kind in ("about", "data", "lock"):
+        for kind in ("about", "data", "lock", "use"):
             self.path(kind).unlink(missing_ok=True)
 
 
 class Lease:
     """A process's hold on a file, ended by `end` or by the process's death."""
 
-    def __init__(self, shelf: Shelf, lock: int) -> None:
+    def __init__(self, shelf: Shelf, use: int) -> None:
         self._shelf = shelf
-        self._lock: int | None = lock
+        self._use: int | None = use
 
     def end(self) -> None:
-        """Remove the files and let go of the lock; only once."""
-        if self._lock is not None:
+        """Remove the files and let go of them; only once."""
+        if self._use is not None:
             self._shelf.remove()
-            os.close(self._lock)
-            self._lock = None
+            os.close(self._use)
+            self._use = None
 
 
 def _locked(path: Path, how: int) -> int:

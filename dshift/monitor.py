@@ -27,6 +27,7 @@ class BlockDone:
     modes: tuple[int, ...]  # hashes of modes, the least `MOST_HASHES` of them
     n_steps: int
     reused: bool  # taken from the store
+    n_pairs: int = 0  # distances that were evaluated
 
 
 class ModeCount:
@@ -99,8 +100,8 @@ class Progress:
 class Board:
     """Posts what a job does to the page `/dshift` of the scheduler's dashboard."""
 
-    def __init__(self, client: Any, token: str) -> None:
-        self._client, self._token = client, token
+    def __init__(self, client: Any, token: str, n_samples: int) -> None:
+        self._client, self._token, self._n_samples = client, token, n_samples
         self._modes = ModeCount()
         self._shown = False
 
@@ -123,12 +124,15 @@ class Board:
     def block_done(self, done: BlockDone) -> None:
         """Post a finished block."""
         self._modes.add(done.modes)
+        n_seeds = done.block.stop - done.block.start
+        # At the end of each walk, one more step shows that it stays there.
+        scans = (done.n_steps + n_seeds) * self._n_samples
         self._post(
             "block_event",
-            n_seeds=done.block.stop - done.block.start,
+            n_seeds=n_seeds,
             n_modes=int(self._modes),
             n_iter_sum=done.n_steps,
-            share_evaluated=math.nan,
+            share_evaluated=done.n_pairs / scans,
             reused=done.reused,
         )
 

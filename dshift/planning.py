@@ -16,8 +16,13 @@ ENOUGH_BLOCKS = 64
 MOST_BLOCKS = 4096
 LEAST_SEEDS = 256
 MOST_SEEDS = 4096
-# Points that a walk visits, at most, on real data.
-STEPS_A_SEED = 64
+# Points that a walk of its own visits, on real data.
+STEPS_A_SEED = 16
+# Of an index beside the matrix: two 16-bit codes for each entry of 64 bits.
+INDEX_SHARE = 0.5
+MEMO_BYTES = 2**28
+# Of the rows that are read at a time: as stored, as shares, and in between.
+COPIES_WHILE_READING = 4
 # Below this, a file that processes share costs more than the memory it saves.
 WORTH_SHARING_BYTES = 64 * 2**20
 # Pages of a file that a process needs at hand: less, and it would read all the time.
@@ -50,6 +55,8 @@ class Plan:
     n_seeds: int
     threads: int
     block_size: int
+    indexed: bool = False  # as exact geometries are
+    reading_bytes: int = 0  # beside the points while they are read
 
     @property
     def n_blocks(self) -> int:
@@ -63,11 +70,14 @@ class Plan:
 
     @property
     def working_bytes(self) -> int:
-        """Bytes beside the points: a few entries per sample for each thread, and the results."""
+        """Bytes beside the points: to read them, then to climb."""
         per_sample = 4 * ENTRY_BYTES * (self.threads + 1)
-        block = min(self.block_size, self.n_seeds)
-        paths = STEPS_A_SEED * block * self.n_coords * ENTRY_BYTES * self.threads
-        return self.n_samples * per_sample + paths
+        walk = STEPS_A_SEED * self.n_coords * ENTRY_BYTES
+        paths = walk * min(self.block_size, self.n_seeds) * self.threads
+        index = 0
+        if self.indexed:
+            index = int(INDEX_SHARE * self.matrix_bytes) + min(MEMO_BYTES, walk * self.n_seeds)
+        return max(self.n_samples * per_sample + paths + index, self.reading_bytes)
 
     @property
     def process_bytes(self) -> int:
@@ -99,13 +109,24 @@ class Plan:
 
 
 def make_plan(
-    n_samples: int, n_coords: int, n_seeds: int, threads: int, block_size: int | None = None
+    n_samples: int,
+    n_coords: int,
+    n_seeds: int,
+    threads: int,
+    block_size: int | None = None,
+    *,
+    indexed: bool = False,
+    rows_at_once: int = 0,
 ) -> Plan:
-    """Choose the size of the blocks: seconds of work each, and a bounded number of them."""
+    """Choose the size of the blocks: seconds of work each, and a bounded number of them.
+
+    `rows_at_once` samples are read at a time.
+    """
     if block_size is None:
         balanced = min(max(-(-n_seeds // ENOUGH_BLOCKS), LEAST_SEEDS), MOST_SEEDS)
         block_size = max(balanced, -(-n_seeds // MOST_BLOCKS))
-    return Plan(n_samples, n_coords, n_seeds, threads, block_size)
+    reading = COPIES_WHILE_READING * rows_at_once * n_coords * ENTRY_BYTES
+    return Plan(n_samples, n_coords, n_seeds, threads, block_size, indexed, reading)
 
 
 @dataclass(frozen=True)

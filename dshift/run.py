@@ -16,7 +16,7 @@ from dshift.errors import PlanRefused
 from dshift.metrics import Float
 from dshift.modes import Clustering, connect, order_clusters
 from dshift.monitor import BlockDone
-from dshift.planning import Forecast, Held, Plan, Room, human_bytes
+from dshift.planning import ENTRY_BYTES, Forecast, Held, Plan, Room, human_bytes
 from dshift.shift import NO_MODE, Climbed
 from dshift.sources import source_bytes
 from dshift.stage import Job, Survey, climb_share, joints_share, measure_share, nearest_share
@@ -32,6 +32,7 @@ SEEDS_TO_SAMPLE = 256
 # Shares of the labelling: enough to keep a cluster busy, each worth a task.
 MODES_A_SHARE = 16
 SAMPLES_A_SHARE = 16384
+SHARE_BYTES = 8 * 2**20
 
 
 class Executor(Protocol):
@@ -113,7 +114,7 @@ def foresee(job: Job, plan: Plan, rooms: Sequence[Room], n_threads: int) -> Fore
         available_bytes=min((room.memory_bytes for room in rooms), default=None),
         n_blocks=plan.n_blocks,
         block_size=plan.block_size,
-        n_tasks=1 + plan.n_blocks + n_merges + -(-n_rest // SAMPLES_A_SHARE),
+        n_tasks=1 + plan.n_blocks + n_merges + -(-n_rest // samples_a_share(plan.n_coords)),
         read_bytes=source_bytes(job.samples),
         refusal=refusal,
     )
@@ -170,7 +171,8 @@ def cluster(
         mode_of_sample[survey.seed_index] = climbed.mode_of_seed
         rest = np.setdiff1d(rest, survey.seed_index, assume_unique=True)
     if rest.size:
-        shares = [rest[part] for part in _parts(rest.size, SAMPLES_A_SHARE)]
+        size = samples_a_share(modes.shape[1])
+        shares = [rest[part] for part in _parts(rest.size, size)]
         items_nearest = [(modes, densities, share) for share in shares]
         nearest = executor.map("dshift-label", nearest_share, items_nearest)
         mode_of_sample[rest] = np.concatenate(nearest)
@@ -180,6 +182,11 @@ def cluster(
     )
     executor.report(clustering)
     return clustering
+
+
+def samples_a_share(n_coords: int) -> int:
+    """Return how many samples are labelled at a time: a share copies their points."""
+    return max(1, min(SAMPLES_A_SHARE, SHARE_BYTES // (max(n_coords, 1) * ENTRY_BYTES)))
 
 
 def _parts(count: int, size: int) -> list[slice]:

@@ -65,15 +65,15 @@ def climb_block(
     climbed, done = run_block(
         lambda: climb_share(stage_of(ref, arrays, lambda: _lodging(worker)), block), block, place
     )
-    told = (ref.token, block.start, block.stop, done.modes, done.n_steps, done.reused)
-    worker.log_event(TOPIC, told)
+    counts = done.modes, done.n_steps, done.reused, done.n_pairs
+    worker.log_event(TOPIC, (ref.token, block.start, block.stop, *counts))
     return climbed
 
 
 def told(event: tuple[float, Any]) -> tuple[str, BlockDone]:
     """Return which job an event of `climb_block` is of, and what it says."""
-    token, start, stop, modes, n_steps, reused = event[1]
-    return token, BlockDone(slice(start, stop), tuple(modes), n_steps, reused)
+    token, start, stop, modes, n_steps, reused, n_pairs = event[1]
+    return token, BlockDone(slice(start, stop), tuple(modes), n_steps, reused, n_pairs)
 
 
 def merge_parts(worker: Any, *parts: Climbed) -> Climbed:

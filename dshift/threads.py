@@ -76,7 +76,8 @@ def run_block(
         if place is not None:
             write_block(place, block, climbed)
     modes = sorted(_mode_hash(mode) for mode in climbed.modes)[:MOST_HASHES]
-    return climbed, BlockDone(block, tuple(modes), int(climbed.n_iter.sum()), reused)
+    n_steps = int(climbed.n_iter.sum())
+    return climbed, BlockDone(block, tuple(modes), n_steps, reused, climbed.n_pairs)
 
 
 def _mode_hash(mode: Points) -> int:
