@@ -20,7 +20,7 @@ from dshift.shift import Climbed
 from dshift.simd import LANES, QUERIES
 from dshift.visited import Memo, PointTable
 
-SPLIT_WORK = 1 << 18  # points x open rows above which a group is worth splitting
+SPLIT_WORK = 1 << 17  # points x open rows above which a group is worth splitting
 SPLIT_POINTS = 96  # and the fewest points for it
 PACK_SHARE = 0.75  # rows are packed anew when no more than this share of them is still open
 ORDER_LEAF = 16
@@ -235,7 +235,7 @@ def _take_medians(
     )
     n_listed = np.full(n_columns, -1)
     listed = np.empty((n_columns, 0), np.int64)
-    if index.shift:
+    if index.ranks is not index.codes:
         listed = np.empty((n_columns, tiles.count_bits(shared.members)), np.int64)
         tile_medians.list_shared(index.ranks, shared.members, index.shift, wanted, listed, n_listed)
     by_row = np.empty((-(-moved.shape[0] // LANES), own.shape[0] * LANES), np.uint64)

@@ -21,7 +21,7 @@ MAX_CODE = 65_000  # of 65,535: the rest is room for rounding
 MAX_DIRECT = 256  # exact codes up to here serve as buckets of ranks themselves
 RANK_SHIFT = 9
 MAX_COUNTED = 1_300_000  # rows of which a bucket of many values holds less than 65,535
-LIGHT, HEAVY = 48, 39  # shares of the rows in a bucket of many values, and in a value with its own
+LIGHT, HEAVY = 96, 15  # shares of the rows in a bucket of many values, and in a value with its own
 MAX_BUCKETS = 127  # LIGHT + 2 HEAVY + 1: with RANK_SHIFT, ranks stay below 65,536
 # The widest threshold in units. Distances saturate at 65,535, which must still mean "farther than
 # threshold + radius of the group" for radii up to 1.5 thresholds.
@@ -41,12 +41,10 @@ class Index:
     exact: bool
     shift: int  # rank >> shift = bucket
     codes: NDArray[np.uint16]  # (tiles, p, 64)
-    reach_in: NDArray[
-        np.uint16
-    ]  # (tiles, 64): nearer than this in units is inside, whatever was rounded
-    reach_out: NDArray[np.uint16]  # (tiles, 64): farther is outside, whatever was rounded
+    reach_in: NDArray[np.uint16]  # (tiles, 64): nearer, in units, is surely inside
+    reach_out: NDArray[np.uint16]  # (tiles, 64): farther is surely outside
     ranks: NDArray[np.uint16]  # (tiles, p, 64): order of values in a column; the codes, if exact
-    n_values: Int  # (p, buckets): ranks in use in a bucket
+    n_values: Int  # (p, buckets): distinct values in a bucket
     values_of: Int  # (p, buckets): the value, where there is one
     mixed: NDArray[np.bool_]  # (p,): values outnumber the ranks of this column
     open_words: NDArray[np.uint64]  # (tiles,): one bit per row
@@ -167,14 +165,14 @@ def _rank(coords: Int, rows: Int, shape: tuple[int, ...]) -> dict[str, Any]:
     values_of = np.zeros((n_columns, MAX_BUCKETS), np.int64)
     n_values = np.zeros((n_columns, MAX_BUCKETS), np.int64)
     mixed = np.zeros(n_columns, np.bool_)
-    shift = min(RANK_SHIFT, (coords.shape[0] // LIGHT).bit_length() + 1)
+    shift = min(RANK_SHIFT, (coords.shape[0] // LIGHT + 1).bit_length())
     for k in range(n_columns):
         column = coords[rows, k]
         values, counts = np.unique(column, return_counts=True)
         codes, mixed[k] = _bucket_values(counts, shift)
         tiles.to_tiles(codes[np.searchsorted(values, column)], k, ranks)
         buckets = codes >> shift
-        n_values[k, buckets] = (codes & ((1 << shift) - 1)) + 1  # the last one written counts
+        n_values[k] = np.bincount(buckets, minlength=MAX_BUCKETS)
         values_of[k, buckets] = values
     n_buckets = int((n_values > 0).any(axis=0).sum())
     return {

@@ -5,9 +5,11 @@ counted once, and a point's own members are one bit a row. The buckets are swept
 guess for all points together; then a median's rank within its bucket is selected among few rows,
 and where values outnumber ranks, its value among those of its rank.
 
-Measured and lost: a bisection per point instead of the sweep (2-5x slower: no two points share a
-vector); a bisection within the bucket (4x slower than listing the few rows there); listing shared
-members column by column (a cache miss per tile) instead of tile by tile.
+Measured and lost: a bisection per point instead of the sweep (6x slower: no two points share a
+vector); per point, a bisection within the bucket, or listing and sorting its own members there
+(3-4x slower than the walk); listing shared members column by column (a cache miss per tile) instead of
+tile by tile; linear codes instead of ranks (half the memory, but ties and crowded codes cost a sort
+per point).
 """
 
 from __future__ import annotations
@@ -181,19 +183,34 @@ def _sort_entries(keys, n, begins, order):
 
 
 @jit
-def _sort_values(order, n, keys, entry_slots, column, coords, rows):
-    """Order entries of one key by exact value."""
-    for i in range(1, n):
-        entry, at = order[i], i
+def _sort_run(start, stop, column, coords, rows, entry_slots, order, masks, entry_pulls):
+    """Order entries start..stop - 1, all of one rank, by exact value."""
+    for i in range(start + 1, stop):
+        entry, mask, pull, at = order[i], masks[i], entry_pulls[i], i
         value = coords[rows[entry_slots[entry]], column]
-        while (
-            at > 0
-            and keys[order[at - 1]] == keys[entry]
-            and coords[rows[entry_slots[order[at - 1]]], column] > value
-        ):
-            order[at] = order[at - 1]
+        while at > start and coords[rows[entry_slots[order[at - 1]]], column] > value:
+            order[at], masks[at] = order[at - 1], masks[at - 1]
+            entry_pulls[at] = entry_pulls[at - 1]
             at -= 1
-        order[at] = entry
+        order[at], masks[at], entry_pulls[at] = entry, mask, pull
+
+
+@jit
+def _sort_reached(
+    reached, low, high, column, keys, coords, rows, entry_slots, order, masks, entry_pulls
+):
+    """Put the ranks at which some point reached its need in order of exact value."""
+    for side in range(2):
+        before = _NONE
+        for i in range(low, high):
+            if reached[side, i] != before:
+                before = reached[side, i]
+                key, start, stop = keys[order[i]], i, i + 1
+                while start > low and keys[order[start - 1]] == key:
+                    start -= 1
+                while stop < high and keys[order[stop]] == key:
+                    stop += 1
+                _sort_run(start, stop, column, coords, rows, entry_slots, order, masks, entry_pulls)
 
 
 @jit
@@ -253,9 +270,9 @@ def refine(
     """
     n_columns, n_points = ranks.shape[1], totals.shape[0]
     n_buckets, n_most = values_of.shape[1], listed.shape[1] + ranks.shape[0] * LANES
-    begins = np.empty((n_buckets << shift) + 2, np.int64)
-    places, keys = np.empty(n_most, np.int64), np.empty(n_most, np.int64)
-    order, entry_slots = np.empty(n_most, np.int64), np.empty(n_most, np.int64)
+    begins = np.empty((n_buckets << shift) + 2, np.int32)
+    places, keys = np.empty(n_most, np.int32), np.empty(n_most, np.int32)
+    order, entry_slots = np.empty(n_most, np.int32), np.empty(n_most, np.int32)
     masks, reached = np.empty(n_most, np.uint64), np.empty((2, n_most), np.uint64)
     entry_pulls = np.empty(n_most, needs.dtype)
     at = np.empty((2, n_points), np.int64)
@@ -274,8 +291,6 @@ def refine(
                 entry_slots[i] = slot
                 keys[i] = np.int64(index_ranks[slot >> 6, k, slot & 63]) - first
             _sort_entries(keys, n, begins[: width + 2], order)
-            if mixed[k]:
-                _sort_values(order, n, keys, entry_slots, k, coords, rows)
             for i in range(n):
                 entry_pulls[i] = pulls[entry_slots[order[i]]] if pulls.shape[0] > 0 else 1
             for chunk in range(by_row.shape[0]):
@@ -290,6 +305,21 @@ def refine(
                         low = begins[(bucket << shift) - first]
                         high = begins[((bucket + 1) << shift) - first]
                         walk(masks, entry_pulls, low, high, needs, reached)
+                        if mixed[k]:
+                            _sort_reached(
+                                reached,
+                                low,
+                                high,
+                                k,
+                                keys,
+                                coords,
+                                rows,
+                                entry_slots,
+                                order,
+                                masks,
+                                entry_pulls,
+                            )
+                            walk(masks, entry_pulls, low, high, needs, reached)
                         _note_reached(reached, order, entry_slots, low, high, start, at)
         for j in range(n_points):  # apart from the walk, so that cache misses overlap
             if totals[j] > 0:

@@ -2,8 +2,11 @@
 
 Vocabulary: a *tile* is 64 rows of uint16 codes, column by column (`codes[tile, column, lane]`); a
 *word* is a uint64 with one bit per lane of a tile; `slots` number the lanes of all tiles (slot = 64
-tile + lane). A code is the coordinate rounded to a multiple of a unit; exact int64 coordinates
-decide what codes leave open.
+tile + lane). A *code* is a coordinate rounded to a multiple of a unit, and bounds distances; a
+*rank* keeps the order of a column's values, and locates medians. Exact int64 coordinates decide
+what these leave open.
+
+Numba's cache knows this file's date, not that of `simd.py`: clear it after a change there.
 """
 
 from __future__ import annotations
