@@ -77,8 +77,9 @@ class Courier:
         assert self._packed is not None
         log.info("the arrays of the job travel through the cluster")
         self._client.wait_for_workers(1)
-        arrays = self._packed.in_memory()
-        self.arrays = self._client.scatter(arrays, broadcast=True, hash=False)
+        # In a list, since a bare dict would be scattered name by name.
+        arrays = [self._packed.in_memory()]
+        [self.arrays] = self._client.scatter(arrays, broadcast=True, hash=False)
 
     def send_again(self) -> None:
         """Hand over the arrays again if the cluster has lost them."""

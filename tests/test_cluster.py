@@ -1,0 +1,440 @@
+"""A fit on real Dask clusters: the same bits as in this process, and nothing left behind."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+from clusters import Commands, histograms, local, n_runs, slow_metric, until, write
+from distributed import Client, LocalCluster, Security, performance_report
+
+import dshift
+from dshift.arguments import Seeds
+from dshift.engine import settings
+from dshift.field import load_points
+from dshift.held import Cache, held_tokens
+from dshift.mapped import Shelf
+from dshift.monitor import MOST_HASHES, ModeCount
+from dshift.sources import open_samples
+from dshift.stage import Job
+
+ROWS = histograms()
+IDENTICAL = xr.testing.assert_identical
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[tuple[LocalCluster, Client]]:
+    dshift.fit(ROWS, 1.0)  # compiles, if need be, once and not in every process
+    with local(4) as (cluster, client):
+        yield cluster, client
+
+
+@pytest.fixture
+def client(cluster: tuple[LocalCluster, Client]) -> Client:
+    return cluster[1]
+
+
+# ---------------------------------------------------------------- the same bits
+
+
+@pytest.mark.parametrize("n_workers", [4, 2, 1])
+def test_same_bits_for_any_workers_chunks_and_blocks(
+    cluster: tuple[LocalCluster, Client], tmp_path: Path, n_workers: int
+) -> None:
+    cluster[0].scale(n_workers)
+    until(lambda: len(cluster[1].nthreads()) == n_workers, f"{n_workers} workers")
+    for rows, block_size in ((7, 16), (50, 33), (120, 120)):
+        path = write(ROWS, tmp_path / f"{rows}.zarr", rows)
+        expected = dshift.fit(path, 1.0, valley=0.1)
+        with settings(block_size=block_size):
+            IDENTICAL(dshift.fit(path, 1.0, valley=0.1, client=cluster[1]), expected)
+    assert n_runs(cluster[1], "dshift-shift") >= 8 + 4 + 1
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "weights": {"weights": np.arange(1.0, 121)},
+    "bandwidths": {"bandwidth": np.linspace(0.5, 1.5, 120)},
+    "l1": {"metric": "l1", "bandwidth": 0.3},
+    "means": {"metric": "sqeuclidean", "bandwidth": 0.05},
+    "own metric": {
+        "metric": dshift.Metric(
+            lambda x, rows: np.abs(rows - x).sum(axis=1), lambda rows, w: np.median(rows, axis=0)
+        ),
+        "bandwidth": 0.3,
+    },
+    "some seeds": {"seeds": 25},
+    "own seeds": {"seeds": ROWS.values[3:40]},
+    "masked": {"data": np.where(np.arange(120)[:, None] % 9, ROWS.values, 0), "invalid": "mask"},
+    "edges": {"edges": np.linspace(0, 4, 17) ** 2, "bandwidth": 0.5},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_same_bits_for_every_option(client: Client, case: str) -> None:
+    call = {"data": ROWS, "bandwidth": 1.0, **CASES[case]}
+    with settings(block_size=30):
+        expected = dshift.fit(**call)
+        IDENTICAL(dshift.fit(**call, client=client), expected)
+
+
+def test_sources_that_workers_cannot_read_travel(
+    client: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = np.random.default_rng(0).integers(1, 2**16, (300, 40))  # more than a message may hold
+    expected = dshift.fit(rows, 2.0)
+    memory = zarr.create_array(zarr.storage.MemoryStore(), data=rows, chunks=(50, 40))
+    caplog.set_level(logging.INFO, "dshift")
+    for data in (rows, memory, da.from_array(rows, chunks=(30, 40))):
+        caplog.clear()
+        found = dshift.fit(data, 2.0, client=client)
+        np.testing.assert_array_equal(found.label, expected.label)
+        np.testing.assert_array_equal(found.modes, expected.modes)
+        assert "the arrays of the job travel through /" in caplog.text
+    place = tmp_path / "r.zarr"
+    dshift.fit(rows, 2.0, client=client, store=place)
+    assert f"travel through {place}/dshift/parcel-" in caplog.text
+    assert not (place / "dshift").exists()
+
+
+def test_dask_arrays_on_the_cluster_and_beside_it(client: Client, tmp_path: Path) -> None:
+    path = write(ROWS, tmp_path / "d.zarr", 50)
+    lazy = xr.open_zarr(path, consolidated=False).counts
+    expected = dshift.fit(path, 1.0)
+    np.testing.assert_array_equal(dshift.fit(lazy, 1.0, client=client).label, expected.label)
+    with client.as_current():
+        held = client.persist(lazy.data)
+        np.testing.assert_array_equal(dshift.fit(held, 1.0).label, expected.label)
+
+
+def test_arrays_travel_through_the_cluster_where_nothing_is_shared(
+    client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Another process's memory is a file system that workers do not see.
+    unseen = SimpleNamespace(mkdtemp=lambda **options: "memory://scratch")
+    monkeypatch.setattr("dshift.courier.tempfile", unseen)
+    caplog.set_level(logging.INFO, "dshift")
+    rows = ROWS.values.astype(np.float64).repeat(4, axis=0)
+    IDENTICAL(dshift.fit(rows, 1.0, client=client), dshift.fit(rows, 1.0))
+    assert "the arrays of the job travel through the cluster" in caplog.text
+
+
+# ---------------------------------------------------------------- clients of every kind
+
+
+def test_workers_that_are_threads() -> None:
+    with local(2, processes=False) as (_, client):
+        IDENTICAL(dshift.fit(ROWS, 1.0, client=client), dshift.fit(ROWS, 1.0))
+        assert held_tokens() == []
+
+
+def test_the_active_client_is_used_and_a_task_uses_its_own_threads(client: Client) -> None:
+    before = n_runs(client, "dshift-shift")
+    with client.as_current():
+        found = dshift.fit(ROWS, 1.0)
+    after = n_runs(client, "dshift-shift")
+    assert after > before
+    inner = client.submit(dshift.fit, ROWS, 1.0).result()
+    assert n_runs(client, "dshift-shift") == after
+    IDENTICAL(found, inner)
+
+
+def test_adaptive_cluster_that_starts_empty(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "dshift")
+    with local(0) as (cluster, client):
+        cluster.adapt(minimum=0, maximum=2, interval="100ms")
+        with settings(block_size=20):
+            found = dshift.fit(ROWS, 1.0, client=client)
+    assert "no worker has joined the cluster yet" in caplog.text
+    IDENTICAL(found, dshift.fit(ROWS, 1.0))
+
+
+def make_certificate(folder: Path) -> tuple[str, str]:
+    """Write a certificate that is its own authority, and its key."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "dshift tests")])
+    now = datetime.datetime.now(datetime.UTC)
+    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+    builder = builder.not_valid_before(now).not_valid_after(now + datetime.timedelta(days=1))
+    constraints = x509.BasicConstraints(ca=True, path_length=None)
+    certificate = builder.add_extension(constraints, critical=True).sign(key, hashes.SHA256())
+    pem = serialization.Encoding.PEM
+    pkcs8, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    (folder / "cert.pem").write_bytes(certificate.public_bytes(pem))
+    (folder / "key.pem").write_bytes(key.private_bytes(pem, pkcs8, plain))
+    return str(folder / "cert.pem"), str(folder / "key.pem")
+
+
+def test_commands_with_tls_and_a_worker_that_joins_late(tmp_path: Path) -> None:
+    cert, key = make_certificate(tmp_path)
+    tls = ("--tls-ca-file", cert, "--tls-cert", cert, "--tls-key", key, "--protocol", "tls")
+    security = Security(
+        tls_ca_file=cert, tls_client_cert=cert, tls_client_key=key, require_encryption=True
+    )
+    path = write(ROWS, tmp_path / "d.zarr", 50)
+    with Commands(tmp_path, tls) as commands:
+        commands.add_workers(1)
+        options = {"security": security, "set_as_default": False}
+        with Client(scheduler_file=commands.file, **options) as client:
+            assert client.scheduler.address.startswith("tls://")
+            with settings(block_size=20), ThreadPoolExecutor(1) as pool:
+                fit = pool.submit(dshift.fit, path, 1.0, client=client)
+                until(lambda: n_runs(client, "dshift-load"), "the job starts")
+                commands.add_workers(1)
+                found = fit.result()
+            client.wait_for_workers(2)
+            assert list(client.run(held_tokens).values()) == [[], []]
+    IDENTICAL(found, dshift.fit(path, 1.0))
+
+
+# ---------------------------------------------------------------- memory
+
+
+def wide(tmp_path: Path, n: int = 51_250) -> str:
+    """Write histograms of 1024 bins; the points of 51,250 take 400 MiB."""
+    rng = np.random.default_rng(0)
+    path = str(tmp_path / "wide.zarr")
+    array = zarr.create_array(path, shape=(n, 1024), chunks=(1_000, 1024), dtype="float64")
+    for start in range(0, n, 1_000):
+        part = slice(start, min(start + 1_000, n))
+        array[part] = rng.integers(1, 9, (part.stop - start, 1024))
+    return path
+
+
+def test_a_matrix_larger_than_a_worker_is_mapped_from_its_disk(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "dshift")
+    path = wide(tmp_path)
+    # Means need no index beside the matrix.
+    call = {"data": path, "bandwidth": 1e-6, "seeds": 4, "metric": "sqeuclidean"}
+    with local(1, memory_limit="600MiB", local_directory=str(tmp_path / "local")) as (_, client):
+        before = client.run(os.getpid)
+        forecast = dshift.plan(**call, client=client, sample=False)
+        found = dshift.fit(**call, client=client)
+        assert client.run(os.getpid) == before, "the nanny killed the worker"
+    assert forecast.held == "file"
+    assert forecast.matrix_bytes > 400 * 10**6 > forecast.available_bytes
+    assert "too large for the memory of 1 of 1 processes" in caplog.text
+    assert not list((tmp_path / "local").rglob("dshift-points-*"))
+    IDENTICAL(found, dshift.fit(**call))
+
+
+def mapped_files(pid: int) -> set[str]:
+    """Return the files of points that a process has mapped."""
+    lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    return {line.split()[-1] for line in lines if line.endswith(".data")}
+
+
+def test_processes_of_a_node_hold_one_copy(tmp_path: Path) -> None:
+    path = wide(tmp_path, n=9_000)
+    call = {"data": path, "bandwidth": 1e-6, "seeds": 6, "metric": slow_metric(3e-5)}
+    with local(2, local_directory=str(tmp_path / "local")) as (_, client):
+        pids = client.run(os.getpid).values()
+        with settings(block_size=1), ThreadPoolExecutor(1) as pool:
+            fit = pool.submit(dshift.fit, **call, client=client)
+            until(lambda: all(map(mapped_files, pids)) or fit.done(), "both have mapped a file")
+            files = [mapped_files(pid) for pid in pids]
+            found = fit.result()
+        assert len(files[0]) == 1
+        assert files[0] == files[1]
+        assert not list((tmp_path / "local").rglob("dshift-points-*"))
+    IDENTICAL(found, dshift.fit(**{**call, "metric": slow_metric(0)}))
+
+
+def test_a_file_that_nobody_holds_is_swept_and_a_torn_one_is_read_again(tmp_path: Path) -> None:
+    left = Shelf(tmp_path, "dead")
+    left.path("use").touch()
+    left.path("data").write_bytes(b"half")
+    samples = open_samples(ROWS.values)
+    job = Job(samples, "wasserstein", None, None, "raise", np.asarray(1.0), None, Seeds())
+    shelf = Shelf(tmp_path, "alive")
+    shelf.path("data").write_bytes(b"half of what a killed process wrote")
+    loaded, lease = shelf.load(job)
+    again, second = shelf.load(job)
+    plain = load_points(samples, "wasserstein", None, None, "raise")
+    for found in (loaded, again):
+        np.testing.assert_array_equal(found.points, plain.points)
+        assert (found.fingerprint, found.embedding) == (plain.fingerprint, plain.embedding)
+    assert not list(tmp_path.glob("*dead*"))
+    lease.end()
+    second.end()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_job_that_fits_nowhere_is_refused_with_numbers(client: Client, tmp_path: Path) -> None:
+    # A billion histograms that were never written: refused before they are read.
+    path = str(tmp_path / "huge.zarr")
+    zarr.create_array(path, shape=(10**10, 64), chunks=(10**6, 64), dtype="uint8", fill_value=1)
+    with pytest.raises(dshift.PlanRefused, match=r"needs [\d.]+ TiB in one .* in worker tcp"):
+        dshift.fit(path, 1.0, client=client)
+    forecast = dshift.plan(path, 1.0, client=client)
+    assert "more memory" in (forecast.refusal or "")
+    assert "REFUSED" in repr(forecast)
+    assert np.isnan(forecast.seconds)
+
+
+def test_plan_foresees_what_a_fit_does(client: Client, tmp_path: Path) -> None:
+    path = write(ROWS, tmp_path / "d.zarr", 50)
+    with settings(block_size=20):
+        forecast = dshift.plan(path, 1.0, client=client)
+        before = n_runs(client, "dshift-shift")
+        dshift.fit(path, 1.0, client=client)
+    assert n_runs(client, "dshift-shift") - before == forecast.n_blocks == 6
+    assert (forecast.n_samples, forecast.n_bins, forecast.n_seeds) == (120, 16, 120)
+    assert forecast.matrix_bytes == 120 * 15 * 8
+    assert forecast.read_bytes == 120 * 16
+    assert forecast.held == "memory"
+    assert forecast.n_threads == forecast.n_processes == len(client.nthreads())
+    assert 0 < forecast.load_seconds < forecast.seconds
+    for said in ("120 samples of 16 bins", "6 blocks of 20 seeds", "time      about"):
+        assert said in repr(forecast)
+    alone = dshift.plan(path, 1.0)
+    assert alone.n_processes == 1
+    assert alone.seconds > 0
+
+
+# ---------------------------------------------------------------- stores and those who watch
+
+
+def test_a_finished_store_runs_no_block_and_another_job_is_refused(
+    client: Client, tmp_path: Path
+) -> None:
+    place = tmp_path / "r.zarr"
+    first = dshift.fit(ROWS, 1.0, client=client, store=place)
+    before = n_runs(client, "dshift-shift")
+    IDENTICAL(dshift.fit(ROWS, 1.0, client=client, store=place), first)
+    IDENTICAL(dshift.fit(ROWS, 1.0, store=place), first)
+    for other in ({"bandwidth": 1.1}, {"data": ROWS[1:]}, {"weights": np.ones(120)}):
+        with pytest.raises(dshift.InvalidInput, match="holds a run of another job"):
+            dshift.fit(**{"data": ROWS, "bandwidth": 1.0, **other}, client=client, store=place)
+    assert n_runs(client, "dshift-shift") == before
+    IDENTICAL(xr.open_zarr(place, consolidated=False).load().drop_attrs(), first.drop_attrs())
+
+
+def test_a_store_that_workers_do_not_see_is_refused(client: Client) -> None:
+    with pytest.raises(dshift.InvalidInput, match="not the same place for the workers"):
+        dshift.fit(ROWS, 1.0, client=client, store="memory://only-here/r.zarr")
+
+
+def test_a_store_left_before_the_job_was_claimed_is_usable(client: Client, tmp_path: Path) -> None:
+    parcel = tmp_path / "r.zarr" / "dshift" / "parcel-0123"
+    parcel.mkdir(parents=True)
+    (parcel / "zarr.json").write_text("{}")
+    IDENTICAL(
+        dshift.fit(ROWS, 1.0, client=client, store=tmp_path / "r.zarr"), dshift.fit(ROWS, 1.0)
+    )
+
+
+def test_bad_input_is_refused_once_and_in_the_callers_words(client: Client) -> None:
+    before = n_runs(client, "dshift-load")
+    bad = ROWS.copy()
+    bad[5] = 0
+    with pytest.raises(dshift.InvalidInput, match=r"1 of 120 samples .* first at sample=5"):
+        dshift.fit(bad, 1.0, client=client)
+    # The disk, the source, the load: no retry of a refusal.
+    assert n_runs(client, "dshift-load") - before <= 3
+    assert not any(client.run(held_tokens).values())
+
+
+def test_bar_and_log_and_board(
+    client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with settings(block_size=20):
+        dshift.fit(ROWS, 1.0, client=client, progress=True)
+    bar = capsys.readouterr().err
+    assert "120/120" in bar
+    assert "modes=" in bar
+    board = client.run_on_scheduler(
+        lambda dask_scheduler: [
+            (job.state, job.n_done, job.n_modes, job.n_clusters)
+            for job in dask_scheduler.plugins["dshift-board"].jobs
+        ]
+    )
+    found = dshift.fit(ROWS, 1.0)
+    assert board[-1] == ("done", 120, found.sizes["mode"], found.sizes["cluster"])
+
+
+def test_performance_report_works_around_a_fit(client: Client, tmp_path: Path) -> None:
+    with client.as_current(), performance_report(str(tmp_path / "report.html")):
+        dshift.fit(ROWS, 1.0)
+    assert "dshift-shift" in (tmp_path / "report.html").read_text()
+
+
+def test_nothing_is_left_on_the_cluster(client: Client) -> None:
+    dshift.fit(ROWS, 1.0, client=client)
+    assert not any(client.run(held_tokens).values())
+    until(lambda: client.run_on_scheduler(lambda dask_scheduler: not dask_scheduler.tasks), "tasks")
+
+
+# ---------------------------------------------------------------- parts
+
+
+def test_threads_wait_for_one_load_and_an_error_is_not_kept() -> None:
+    gone: list[str] = []
+    cache: Cache[str] = Cache(gone.append)
+    started, gate, loads = threading.Event(), threading.Event(), []
+
+    def load() -> str:
+        loads.append(1)
+        started.set()
+        gate.wait(60)
+        return "stage"
+
+    with ThreadPoolExecutor(8) as pool:
+        asked = [pool.submit(cache.get, "a", load, 1, 10) for _ in range(8)]
+        started.wait(60)
+        cache.end("b")  # never waits for a load
+        gate.set()
+        assert {future.result() for future in asked} == {"stage"}
+    assert len(loads) == 1
+    with pytest.raises(ZeroDivisionError):
+        cache.get("c", lambda: str(1 // 0), 1, 10)
+    assert cache.get("c", lambda: "mended", 1, 10) == "mended"
+    assert cache.get("d", lambda: "large", 9, 10) == "large"
+    assert (cache.tokens(), gone) == (["c", "d"], ["stage"])
+    cache.end("c")
+    cache.end("d")
+    assert (cache.tokens(), gone) == ([], ["stage", "mended", "large"])
+
+
+def test_a_load_that_outlasts_its_job_is_let_go() -> None:
+    gone: list[str] = []
+    cache: Cache[str] = Cache(gone.append)
+
+    def load() -> str:
+        cache.end("a")  # the job ends meanwhile
+        return "late"
+
+    assert cache.get("a", load, 1, 10) == "late"
+    assert (cache.tokens(), gone) == ([], ["late"])
+    with pytest.raises(RuntimeError, match="has ended"):
+        cache.get("a", load, 1, 10)
+
+
+def test_modes_are_counted_in_bounded_memory() -> None:
+    rng = np.random.default_rng(0)
+    hashes = [int(h) for h in rng.integers(0, 2**64, 100_000, dtype=np.uint64)]
+    count = ModeCount()
+    for part in range(0, 200, 20):
+        count.add(hashes[part : part + 40])
+    assert (int(count), str(count)) == (220, "220")
+    for part in range(0, 100_000, 1000):
+        count.add(sorted(hashes[part : part + 1000])[:MOST_HASHES])
+    assert abs(int(count) / 100_000 - 1) < 0.2
+    assert str(count).startswith("~")

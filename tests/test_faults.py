@@ -1,0 +1,225 @@
+"""Processes are really killed: the job ends with the same bits, or its store continues."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import dask
+import numpy as np
+import pytest
+import xarray as xr
+from clusters import (
+    SECONDS,
+    TESTS,
+    Commands,
+    blocks_told,
+    histograms,
+    local,
+    n_done,
+    n_runs,
+    slow_metric,
+    until,
+)
+from distributed import Client
+
+import dshift
+from dshift.engine import settings
+from dshift.held import held_tokens
+
+ROWS = histograms()
+N_BLOCKS = 12
+SLOW = 1e-4  # seconds a row: a block takes about a second
+CALL: dict[str, Any] = {"bandwidth": 0.4, "valley": 0.1}
+
+
+@pytest.fixture(scope="module")
+def expected() -> xr.Dataset:
+    """The answer, found in this process without delay."""
+    return dshift.fit(ROWS, **CALL, metric=slow_metric(0))
+
+
+@contextmanager
+def fitting(n_started: int, place: Path | None, **options: Any) -> Iterator[Future[xr.Dataset]]:
+    """Run a slow fit in another thread; the context starts when some of its blocks are done."""
+    call = {"data": ROWS, **CALL, "metric": slow_metric(SLOW), "store": place, **options}
+
+    def fit() -> xr.Dataset:
+        with settings(block_size=len(ROWS) // N_BLOCKS):
+            return dshift.fit(**call)
+
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(fit)
+        client = options["client"]
+
+        def started() -> bool:
+            assert not run.done(), run.result()
+            return sum(map(len, blocks_told(client))) >= n_started
+
+        until(started, f"{n_started} blocks are done")
+        yield run
+
+
+def pids(client: Client) -> list[int]:
+    return list(client.run(os.getpid).values())
+
+
+# ---------------------------------------------------------------- workers
+
+
+def test_one_worker_is_killed(tmp_path: Path, expected: xr.Dataset) -> None:
+    place = tmp_path / "r.zarr"
+    with local(2) as (_, client):
+        with fitting(4, place, client=client) as run:
+            os.kill(pids(client)[0], signal.SIGKILL)
+            found = run.result(SECONDS)
+        climbed, reused = blocks_told(client)
+        # A block on record is never climbed again; what the worker held is read from its record.
+        assert max(climbed.values()) == 1
+        assert set(climbed) | set(reused) == set(range(0, 120, 10))
+        # Beyond one run a block: those read again, and the one or two that the worker was given.
+        assert n_runs(client, "dshift-shift") <= N_BLOCKS + sum(reused.values()) + 2
+    xr.testing.assert_identical(found, expected)
+
+
+def test_all_workers_are_killed_without_a_store(expected: xr.Dataset) -> None:
+    with local(2) as (_, client):
+        with fitting(4, None, client=client) as run:
+            before = blocks_told(client)[0]
+            for pid in pids(client):
+                os.kill(pid, signal.SIGKILL)
+            found = run.result(SECONDS)
+        climbed, _ = blocks_told(client)
+        assert set(climbed) == set(range(0, 120, 10))
+        # All that was done before is done again, once, and nothing else.
+        assert sum(climbed.values()) <= N_BLOCKS + sum(before.values()) + 2
+        assert not any(client.run(held_tokens).values())
+    xr.testing.assert_identical(found, expected)
+
+
+def test_arrays_that_travelled_through_the_cluster_are_sent_again(
+    expected: xr.Dataset, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Another process's memory is a file system that workers do not see.
+    unseen = SimpleNamespace(mkdtemp=lambda **options: "memory://scratch")
+    monkeypatch.setattr("dshift.courier.tempfile", unseen)
+    monkeypatch.setattr("dshift.parcel.INLINE_BYTES", 0)
+    monkeypatch.setattr("dshift.courier.INLINE_BYTES", 0)
+    caplog.set_level(logging.INFO, "dshift")
+    with local(2) as (_, client), fitting(3, None, client=client) as run:
+        for pid in pids(client):
+            os.kill(pid, signal.SIGKILL)
+        found = run.result(SECONDS)
+    assert "the cluster lost the arrays of the job" in caplog.text
+    xr.testing.assert_identical(found, expected)
+
+
+def test_a_poisoned_block_is_named_and_the_store_stays_good(
+    tmp_path: Path, expected: xr.Dataset
+) -> None:
+    place, poison = tmp_path / "r.zarr", tmp_path / "poison.npy"
+    np.save(poison, ROWS.values[57] / ROWS.values[57].sum())
+    call = {"data": ROWS, **CALL, "metric": slow_metric(0, poison), "store": place}
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 0}),
+        local(1) as (_, client),
+        settings(block_size=10),
+    ):
+        with pytest.raises(
+            dshift.BlockFailed, match=r"seeds 50 to 59 failed with Killed"
+        ) as caught:
+            dshift.fit(**call, client=client)
+        assert f"Finished blocks are in {str(place)!r}" in str(caught.value)
+        kept = n_done(place)
+        assert 0 < kept < N_BLOCKS
+        poison.unlink()
+        before = blocks_told(client)
+        found = dshift.fit(**call, client=client)
+        climbed, reused = (
+            now - then for now, then in zip(blocks_told(client), before, strict=True)
+        )
+        assert (sum(reused.values()), sum(climbed.values())) == (kept, N_BLOCKS - kept)
+    xr.testing.assert_identical(found, expected)
+
+
+# ---------------------------------------------------------------- client and scheduler
+
+
+CLIENT = """
+import sys
+sys.path.insert(0, {tests!r})
+from clusters import histograms, slow_metric
+from distributed import Client
+import dshift
+from dshift.engine import settings
+with Client(scheduler_file={file!r}) as client, settings(block_size=10):
+    dshift.fit(histograms(), {bandwidth}, valley={valley}, metric=slow_metric({slow}),
+               store={place!r}, client=client)
+"""
+
+
+def test_the_client_then_the_scheduler_is_killed(
+    tmp_path: Path, expected: xr.Dataset, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "dshift")
+    place = tmp_path / "r.zarr"
+    with Commands(tmp_path) as commands:
+        commands.add_workers(2)
+        code = CLIENT.format(
+            tests=str(TESTS), file=commands.file, place=str(place), slow=SLOW, **CALL
+        )
+        first = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)])
+        until(lambda: n_done(place) >= 2 or first.poll() is not None, "two blocks are done")
+        first.kill()
+        assert first.wait() == -signal.SIGKILL
+        with Client(scheduler_file=commands.file, set_as_default=False) as client:
+            # The scheduler drops the dead client's tasks; those that run end, and are recorded.
+            until(lambda: not any(client.processing().values()), "the workers are idle")
+            kept = n_done(place)
+            climbed, _ = blocks_told(client)
+            assert 2 <= kept == sum(climbed.values()) < N_BLOCKS - 2
+            with fitting(sum(climbed.values()) + kept + 2, place, client=client) as run:
+                commands.scheduler.kill()
+                with pytest.raises(dshift.BlockFailed, match="connection to the scheduler") as lost:
+                    run.result(SECONDS)
+        assert "the same call continues" in str(lost.value)
+    again = n_done(place)
+    assert kept + 2 <= again < N_BLOCKS
+    with settings(block_size=10):
+        found = dshift.fit(ROWS, **CALL, metric=slow_metric(0), store=place)
+    assert f"reused {again} of {N_BLOCKS} blocks" in caplog.text
+    xr.testing.assert_identical(found, expected)
+
+
+def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
+    place = tmp_path / "r.zarr"
+    with Commands(tmp_path) as commands:
+        commands.add_workers(1)
+        code = CLIENT.format(
+            tests=str(TESTS), file=commands.file, place=str(place), slow=SLOW, **CALL
+        )
+        run = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+        until(lambda: n_done(place) >= 1 or run.poll() is not None, "a block is done")
+        run.send_signal(signal.SIGINT)
+        errors = run.communicate(timeout=SECONDS)[1]
+        assert errors.rstrip().endswith("KeyboardInterrupt")
+        with Client(scheduler_file=commands.file, set_as_default=False) as client:
+            until(lambda: not any(client.processing().values()), "the worker is idle")
+            assert not any(client.run(held_tokens).values())
+            tasks = client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
+            assert tasks == 0
+            state = client.run_on_scheduler(
+                lambda dask_scheduler: dask_scheduler.plugins["dshift-board"].jobs[-1].state
+            )
+            assert state == "interrupted"
+    assert 1 <= n_done(place) < N_BLOCKS
