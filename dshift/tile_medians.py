@@ -7,9 +7,9 @@ and where values outnumber ranks, its value among those of its rank.
 
 Measured and lost: a bisection per point instead of the sweep (6x slower: no two points share a
 vector); per point, a bisection within the bucket, or listing and sorting its own members there
-(3-4x slower than the walk); listing shared members column by column (a cache miss per tile) instead of
-tile by tile; linear codes instead of ranks (half the memory, but ties and crowded codes cost a sort
-per point).
+(3-4x slower than the walk); listing shared members column by column (a cache miss per tile) instead
+of tile by tile; linear codes instead of ranks (half the memory, but ties and crowded codes cost a
+sort per point).
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ def locate(counts, shared, shift, ranks, slots, pulls, own, totals, found, wante
             _add_pulls(own, plane, slots, pulls, middle)
         wanted[k, 0], wanted[k, 1] = n_buckets - 1, 0
         for direction in (1, -1):
-            pull[:] = middle
+            for j in range(n_points):
+                pull[j] = middle[j]
             bucket = start if direction == 1 else start - 1
             left = True
             while left and 0 <= bucket < n_buckets:
@@ -279,7 +280,10 @@ def refine(
     for k in range(n_columns):
         first = wanted[k, 0] << shift
         width = (wanted[k, 1] + 1 - wanted[k, 0]) << shift
-        if (n_values[k, wanted[k, 0] : wanted[k, 1] + 1] > 1).any():
+        many = False
+        for bucket in range(wanted[k, 0], wanted[k, 1] + 1):
+            many |= n_values[k, bucket] > 1
+        if many:
             n_open = _list_open(ranks, open_words, k, first, width, places)
             for i in range(n_open):
                 place = places[i]

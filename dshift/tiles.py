@@ -285,6 +285,15 @@ def _hash(point):
 
 
 @jit
+def _same(left, right):
+    """Equality of two points."""
+    for k in range(left.shape[0]):
+        if left[k] != right[k]:
+            return False
+    return True
+
+
+@jit
 def find_points(points, stored, table, ids):
     """ids[j] = place of points[j] in `stored`, or -1."""
     mask = np.uint64(table.shape[0] - 1)
@@ -292,7 +301,7 @@ def find_points(points, stored, table, ids):
         at = _hash(points[j]) & mask
         ids[j] = -1
         while table[at] >= 0:
-            if np.array_equal(stored[table[at]], points[j]):
+            if _same(stored[table[at]], points[j]):
                 ids[j] = table[at]
                 break
             at = (at + _ONE) & mask
@@ -304,11 +313,12 @@ def store_points(points, stored, n_stored, table, ids):
     mask = np.uint64(table.shape[0] - 1)
     for j in range(points.shape[0]):
         at = _hash(points[j]) & mask
-        while table[at] >= 0 and not np.array_equal(stored[table[at]], points[j]):
+        while table[at] >= 0 and not _same(stored[table[at]], points[j]):
             at = (at + _ONE) & mask
         if table[at] < 0:
             table[at] = n_stored
-            stored[n_stored] = points[j]
+            for k in range(points.shape[1]):  # assigning the row costs 2.5 s of compilation
+                stored[n_stored, k] = points[j, k]
             n_stored += 1
         ids[j] = table[at]
     return n_stored
