@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -263,11 +264,9 @@ class Embedding:
         mantissa, exponent = np.frexp(self.step)
         return float(mantissa), int(exponent)
 
-    def in_grid_steps(self, distance: float) -> float:
-        """Return a distance in the user's unit as a distance between points; not rounded."""
-        step, exponent = self._near_one()
-        with np.errstate(over="ignore"):
-            return float(np.ldexp(distance, -exponent) * (2.0 * self.grid) / step)
+    def in_grid_steps(self, distance: float) -> Fraction:
+        """Return a distance in the user's unit as a distance between points, exactly."""
+        return Fraction(distance) * (2 * self.grid) / Fraction(self.step)
 
     def reach(self, bandwidth: Float) -> Points:
         """Return for each bandwidth the least distance between points that is not below it.

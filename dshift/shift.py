@@ -60,14 +60,14 @@ def step(field: Field, x: Points) -> Points | None:
 def density(field: Field, x: Points) -> float:
     """Return the density at `x`: the sum of weight * (1 - distance / bandwidth) over the active.
 
-    The order of the samples does not matter: exact geometries with one bandwidth add whole numbers,
-    the others add with `math.fsum`, which rounds once.
+    The order of the samples does not matter: exact geometries with one bandwidth add whole numbers
+    and round once, so that equal densities are equal floats; the others add with `math.fsum`.
     """
     away = distances(field.embedding, x, field.points)
     if field.embedding.exact and field.weight_of_pull is not None:
         limbs, pull = kernels.density_limbs(away, field.reach, field.pulls)
         slope = field.embedding.in_grid_steps(float(field.bandwidth[0]))
-        return field.weight_of_pull * float(pull - kernels.join_limbs(limbs) / slope)
+        return field.weight_of_pull * float(int(pull) - kernels.join_limbs(limbs) / slope)
     active = np.flatnonzero(away < field.reach)
     shares = field.embedding.in_units(away[active]) / field.bandwidth[active]
     return math.fsum(field.weights[active] * (1 - shares))

@@ -318,6 +318,12 @@ def next_point(space: Space, x: Point) -> Point | None:
     return space.center(active) if len(active) else None
 
 
+def is_stationary(space: Space, x: Point) -> bool:
+    """Does x stay? A point that no sample reaches does."""
+    following = next_point(space, x)
+    return following is None or np.array_equal(following, x)
+
+
 def trajectory(space: Space, start: Point) -> list[Point]:
     """From `start` to its mode, both included; empty if `start` sees no sample.
 
@@ -359,6 +365,7 @@ class OracleFit:
     seed_mode_index: np.ndarray | None
     seed_labels: np.ndarray | None
     seed_n_iter: np.ndarray | None
+    all_seeds_stationary: bool
     close_calls: list[str]  # decisions that hang on the rounding of a density or of a size
 
 
@@ -518,5 +525,6 @@ def fit_oracle(
         seed_mode_index=seed_mode_index,
         seed_labels=seed_labels,
         seed_n_iter=seed_n_iter,
+        all_seeds_stationary=all(is_stationary(space, x) for x in points),
         close_calls=close_calls,
     )
