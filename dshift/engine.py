@@ -11,7 +11,7 @@ import math
 import sys
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -38,6 +38,7 @@ from dshift.threads import (
     run_failed,
     settings,
 )
+from dshift.underway import UnderWay
 
 __all__ = ["Cluster", "choose_executor", "current_settings", "memory_limit", "settings"]
 
@@ -212,8 +213,16 @@ class Cluster:
 
     def _refuse_if_cut_off(self) -> None:
         if self._client.status != "running":
-            scheduler = getattr(self._client.scheduler, "address", "the scheduler")
-            raise run_failed(f"the connection to the scheduler ({scheduler}) was lost", self._place)
+            raise self._cut_off()
+
+    def _cut_off(self) -> DshiftError:
+        scheduler = getattr(self._client.scheduler, "address", "closed")
+        return run_failed(f"the connection to the scheduler ({scheduler}) was lost", self._place)
+
+    def _under_way(self) -> UnderWay:
+        from distributed import as_completed
+
+        return UnderWay(self._client, as_completed(loop=self._client.loop))
 
     def _job_args(self) -> tuple[JobRef, Any]:
         return self._ref, self._courier.arrays
@@ -242,7 +251,7 @@ class Cluster:
             return self._submit(name, tasks.run_share, *self._job_args(), share, items[number])
 
         found: dict[int, Any] = {}
-        with _UnderWay(self._client) as under_way:
+        with self._under_way() as under_way:
             for number in range(len(items)):
                 under_way.add(send(number), number)
             for future, number in under_way:
@@ -270,7 +279,7 @@ class Cluster:
         _listeners[self._token] = SimpleQueue()
         self._client.subscribe_topic(tasks.TOPIC, _hear)
         try:
-            with _UnderWay(self._client) as under_way:
+            with self._under_way() as under_way:
                 return self._climb(list(blocks), under_way, on_done)
         finally:
             del _listeners[self._token]
@@ -278,7 +287,7 @@ class Cluster:
                 self._client.unsubscribe_topic(tasks.TOPIC)
 
     def _climb(
-        self, blocks: list[slice], under_way: _UnderWay, on_done: Callable[[BlockDone], None]
+        self, blocks: list[slice], under_way: UnderWay, on_done: Callable[[BlockDone], None]
     ) -> Climbed:
         """Send blocks, and merges of what has ended, until one future holds all of them."""
 
@@ -289,7 +298,7 @@ class Cluster:
             under_way.add(future, (block,))
 
         told: set[tuple[int, int]] = set()
-        ready: list[tuple[Any, tuple[slice, ...]]] = []
+        ready = under_way.ended
         for block in blocks:
             send(block)
         for future, under in under_way:
@@ -314,7 +323,7 @@ class Cluster:
                 parts = [part for part, _ in ready]
                 merged = tuple(block for _, under in ready for block in under)
                 under_way.add(self._submit("dshift-merge", tasks.merge_parts, *parts), merged)
-                ready = []
+                ready.clear()
         raise AssertionError("unreachable: the last future returns")
 
     def _failure(self, under: tuple[slice, ...], error: Exception) -> Exception:
@@ -345,7 +354,12 @@ class Cluster:
         trace: TracebackType | None,
     ) -> None:
         """Let the workers forget the job, and drop what it left on the way."""
+        from distributed.comm.core import CommClosedError
+
         self._courier.close()
+        # Whatever was asked of the scheduler when it went, the caller hears one thing.
+        if isinstance(error, CommClosedError | CancelledError):
+            raise self._cut_off() from error
         if self._client.status != "running":
             return
         # Whatever goes wrong here must not hide the result or the error.
@@ -354,39 +368,3 @@ class Cluster:
                 self._board.close("failed", error=f"{type(error).__name__}: {error}")
             self._board.close("done" if error is None else "interrupted")
             self._client.run(forget, self._token, on_error="ignore")
-
-
-class _UnderWay:
-    """Tasks that have not ended, each with what it is for; those left over are cancelled."""
-
-    def __init__(self, client: Any) -> None:
-        from distributed import as_completed
-
-        self._client = client
-        self._queue = as_completed(loop=client.loop)
-        self._notes: dict[Any, Any] = {}
-
-    def add(self, future: Any, note: Any) -> None:
-        self._notes[future] = note
-        self._queue.add(future)
-
-    def __len__(self) -> int:
-        return len(self._notes)
-
-    def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        """Yield tasks as they end, well or not. They are released when the caller lets go."""
-        for future in self._queue:
-            yield future, self._notes.pop(future)
-
-    def __enter__(self) -> _UnderWay:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._notes and self._client.status == "running":
-            with suppress(Exception):
-                self._client.cancel(list(self._notes))
