@@ -13,6 +13,11 @@ __version__ = "0.1.0"
 _ROOM_OF_NAME = {
     "fit": "api",
     "plan": "api",
+    "histogram": "histograms",
+    "predict": "predicting",
+    "report": "reporting",
+    "sweep": "sweeping",
+    "MedianShift": "estimator",
     "Forecast": "planning",
     "Metric": "metrics",
     "BlockFailed": "errors",
@@ -24,6 +29,7 @@ _ROOM_OF_NAME = {
 }
 _ROOMS = ("demo", "engine")
 
+# Without `MedianShift`: a star import must not need scikit-learn.
 __all__ = [
     "BlockFailed",
     "DshiftError",
@@ -35,7 +41,11 @@ __all__ = [
     "PlanRefused",
     "__version__",
     "fit",
+    "histogram",
     "plan",
+    "predict",
+    "report",
+    "sweep",
 ]
 
 if TYPE_CHECKING:
@@ -48,8 +58,13 @@ if TYPE_CHECKING:
         MissingData,
         PlanRefused,
     )
+    from dshift.estimator import MedianShift as MedianShift
+    from dshift.histograms import histogram
     from dshift.metrics import Metric
     from dshift.planning import Forecast
+    from dshift.predicting import predict
+    from dshift.reporting import report
+    from dshift.sweeping import sweep
 
 
 def __getattr__(name: str) -> Any:

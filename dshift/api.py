@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import xarray as xr
@@ -10,11 +11,12 @@ from dshift import arguments, engine
 from dshift.metrics import Metric, check_edges, resolve_metric
 from dshift.monitor import Progress, wants_progress
 from dshift.planning import Forecast
-from dshift.result import Ask, build_result, refuse_name_clashes
+from dshift.result import RUN, Ask, build_result, refuse_name_clashes
 from dshift.run import cluster, foresee, refuse_or_say_where, with_times
 from dshift.sources import open_samples
 from dshift.stage import Job
 from dshift.store import check_store, claim, write_result
+from dshift.sweeping import VALLEY, auto_bandwidth
 
 
 def fit(
@@ -41,9 +43,10 @@ def fit(
     data : path, URL, zarr.Array, zarr.Group, xarray.DataArray, xarray.Dataset, dask or NumPy array
         Histograms: counts or frequencies of any numeric dtype. One dimension holds the bins, all
         others together are the samples. Rows are normalised.
-    bandwidth : float, or array of one float per sample
+    bandwidth : float, array of one float per sample, or "auto"
         How far a sample reaches, in the unit of the distance: samples nearer than this to a point
-        pull it. For "sqeuclidean" it is a squared length.
+        pull it. For "sqeuclidean" it is a squared length. "auto" takes the middle of the longest
+        plateau that `sweep` finds, and the result says so.
     variable : str, optional
         Which array of a Zarr group or Dataset; needed if there is more than one.
     metric : {"wasserstein", "l1", "sqeuclidean"} or Metric
@@ -61,9 +64,10 @@ def fit(
         the nearest mode.
     valley : float in [0, 1), optional
         None keeps every mode a cluster of its own. A number joins modes unless the density between
-        them falls by more than this share of the lower peak.
+        them falls by more than this share of the lower peak. With ``bandwidth="auto"``, 0.1 stands
+        in for None: plateaus are found with it.
     min_cluster_size : float
-        Clusters of less total weight get the label -1.
+        Clusters of less total weight get the label -1; 1 keeps every cluster, however light.
     invalid : {"raise", "mask"}
         What to do with samples that are not histograms: stop, or give them the label -1.
     client : distributed.Client, optional
@@ -89,10 +93,27 @@ def fit(
     >>> result.label.values.tolist()
     [0, 0, 1]
     """
+    started = time.perf_counter()
     chosen = engine.find_client(client)
     shown = wants_progress(arguments.check_progress(progress))
     depth = arguments.check_valley(valley)
     least = arguments.check_min_cluster_size(min_cluster_size)
+    said: dict[str, Any] = {}
+    if isinstance(bandwidth, str):
+        depth = VALLEY if depth is None else depth
+        bandwidth, said = auto_bandwidth(
+            bandwidth,
+            data,
+            valley=depth,
+            variable=variable,
+            metric=metric,
+            edges=edges,
+            bin_dim=bin_dim,
+            weights=weights,
+            invalid=invalid,
+            client=client,
+            progress=progress,
+        )
     job = _make_job(data, bandwidth, variable, metric, edges, bin_dim, weights, seeds, invalid)
     place = check_store(store)
     ask = Ask(job, depth, least)
@@ -109,7 +130,8 @@ def fit(
             climbed = executor.climb(cut.blocks(survey.n_seeds), place, bar.block_done)
             bar.log_reuse()
         clustering = cluster(executor, survey, climbed, ask.valid_weights(survey), depth, least)
-    result = build_result(ask, survey, clustering, climbed)
+    result = build_result(ask, survey, clustering, climbed).assign_attrs(said)
+    result.encoding[RUN]["seconds"] = time.perf_counter() - started
     if place is not None:
         write_result(place, result, ask.identity(survey))
     return result

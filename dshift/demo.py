@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
+from dshift.plateaus import agreement as agreement
+
 N_DRAWS = 100
 N_SECOND_HUMP = 20
 HUMP_WIDTH = 0.02
@@ -48,22 +50,6 @@ def synthetic(n_samples: int, seed: int = 0, n_bins: int = 100) -> xr.Dataset:
         {"counts": (("sample", "bin"), counts.astype(np.uint8)), "truth": ("sample", truth)},
         {"bin": edges[:-1] / 2 + edges[1:] / 2},
     )
-
-
-def agreement(labels: np.ndarray, truth: np.ndarray) -> float:
-    """Return the adjusted Rand index of two labellings: 1 for equal, about 0 for unrelated."""
-
-    def pairs(counts: np.ndarray) -> float:
-        return float((counts * (counts - 1.0) / 2).sum())
-
-    _, first = np.unique(labels, return_inverse=True)
-    _, second = np.unique(truth, return_inverse=True)
-    table = np.zeros((first.max() + 1, second.max() + 1))
-    np.add.at(table, (first, second), 1)
-    rows, columns = pairs(table.sum(axis=1)), pairs(table.sum(axis=0))
-    by_chance = rows * columns / pairs(np.array([float(len(labels))]))
-    ceiling = (rows + columns) / 2
-    return 1.0 if ceiling == by_chance else (pairs(table) - by_chance) / (ceiling - by_chance)
 
 
 COLORS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import sys
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from types import TracebackType
@@ -17,6 +18,8 @@ log = logging.getLogger("dshift")
 # Hashes of modes that are kept to count them; up to so many modes the count is exact.
 MOST_HASHES = 256
 HASH_BITS = 64
+# Lines of progress in the log are at least this far apart.
+LOG_SECONDS = 30
 
 
 @dataclass(frozen=True)
@@ -70,15 +73,21 @@ class Progress:
         self._modes = ModeCount()
         self.n_blocks = 0
         self.n_reused = 0
+        self._n_seeds, self._n_done = n_seeds, 0
+        self._logged = time.monotonic()
 
     def block_done(self, done: BlockDone) -> None:
         """Count a finished block."""
+        self._n_done += done.block.stop - done.block.start
         self._modes.add(done.modes)
         self.n_blocks += 1
         self.n_reused += done.reused
         reused = {"reused blocks": self.n_reused} if self.n_reused else {}
         self._bar.set_postfix(modes=self._modes, **reused, refresh=False)
         self._bar.update(done.block.stop - done.block.start)
+        if time.monotonic() - self._logged >= LOG_SECONDS:
+            self._logged = time.monotonic()
+            log.info("%d of %d seeds done, %s modes", self._n_done, self._n_seeds, self._modes)
 
     def log_reuse(self) -> None:
         """Say in the log how much was there from an earlier run."""

@@ -20,6 +20,7 @@ from dshift.stage import Job, Survey
 
 MODE, CLUSTER, SEED = "mode", "cluster", "seed"
 TITLE = "dshift clustering"
+RUN = "dshift_run"
 OWN_NAMES = (
     "label",
     "mode_index",
@@ -32,6 +33,7 @@ OWN_NAMES = (
     "cluster_of_mode",
     "cluster_size",
     "bandwidth",
+    "sample_weight",
     "seed_label",
     "seed_mode_index",
     "seed_n_iter",
@@ -86,6 +88,7 @@ class Ask:
             "dshift_version": dshift.__version__,
             **self.how(),
             "fingerprint": survey.fingerprint,
+            "n_seeds": survey.n_seeds,
             "bandwidths": _digest(job.bandwidth),
             "weights": _digest(job.weights),
             "edges": _digest(job.edges),
@@ -137,6 +140,9 @@ def build_result(ask: Ask, survey: Survey, clustering: Clustering, climbed: Clim
     if ask.job.bandwidth.ndim:
         widths = ask.job.bandwidth.reshape(samples.shape)
         variables["bandwidth"] = xr.Variable(samples.dims, widths)
+    if ask.job.weights is not None:
+        heavy = ask.job.weights.reshape(samples.shape)
+        variables["sample_weight"] = xr.Variable(samples.dims, heavy)
     if survey.seed_index is None:
         variables |= _seed_variables(clustering, climbed)
     dataset = xr.Dataset(variables, {**samples.coords, **samples.bin_coords})
@@ -153,6 +159,14 @@ def build_result(ask: Ask, survey: Survey, clustering: Clustering, climbed: Clim
         # A number, since netCDF has no true and false.
         "all_seeds_stationary": int(clustering.stationary.all()),
         "fingerprint": survey.fingerprint,
+    }
+    if survey.embedding.exact:
+        dataset.attrs["grid"] = survey.embedding.grid
+    # What it cost differs from run to run, so it is no part of what two results have in common.
+    n_seeds = max(len(climbed.n_iter), 1)
+    dataset.encoding[RUN] = {
+        "evaluated_share": climbed.n_pairs / (n_seeds * len(valid)),
+        "points_per_seed": climbed.n_points / n_seeds,
     }
     return dataset
 
