@@ -159,7 +159,7 @@ def order_clusters(
     densities, group, stationary : arrays (n_modes,)
     mode_of_sample, weights : arrays (n,)
     min_cluster_size : float
-        Clusters of less total weight get NO_CLUSTER.
+        Clusters of less total weight get NO_CLUSTER; 1 keeps all, those of light samples too.
     """
     reached = mode_of_sample != NO_MODE
     sizes = np.bincount(mode_of_sample[reached], weights[reached], minlength=len(modes))
@@ -172,7 +172,8 @@ def order_clusters(
     _, first = np.unique(group[by_density], return_index=True)
     peaks = by_density[first]
     total = np.bincount(group, sizes, minlength=len(modes))[group[peaks]]
-    large, total = peaks[total >= min_cluster_size], total[total >= min_cluster_size]
+    kept = (total >= min_cluster_size) | (min_cluster_size <= 1)
+    large, total = peaks[kept], total[kept]
     ranked = large[np.lexsort((large, -densities[large], -total))]
     label_of_group = np.full(len(modes), NO_CLUSTER, dtype=np.int32)
     label_of_group[group[ranked]] = np.arange(len(ranked))

@@ -15,6 +15,7 @@ ENTRY_BYTES = 8
 ENOUGH_BLOCKS = 64
 MOST_BLOCKS = 4096
 LEAST_SEEDS = 256
+LEAST_SEEDS_TOGETHER = 2048  # 313 of them took 1.8 times as long on 20,000 synthetic histograms
 MOST_SEEDS = 4096
 # Points that a walk of its own visits, on real data.
 STEPS_A_SEED = 16
@@ -123,7 +124,8 @@ def make_plan(
     `rows_at_once` samples are read at a time.
     """
     if block_size is None:
-        balanced = min(max(-(-n_seeds // ENOUGH_BLOCKS), LEAST_SEEDS), MOST_SEEDS)
+        least = LEAST_SEEDS_TOGETHER if indexed else LEAST_SEEDS
+        balanced = min(max(-(-n_seeds // ENOUGH_BLOCKS), least), MOST_SEEDS)
         block_size = max(balanced, -(-n_seeds // MOST_BLOCKS))
     reading = COPIES_WHILE_READING * rows_at_once * n_coords * ENTRY_BYTES
     return Plan(n_samples, n_coords, n_seeds, threads, block_size, indexed, reading)

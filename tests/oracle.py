@@ -500,7 +500,7 @@ def fit_oracle(
         near = abs(-minus_size - min_cluster_size) <= TOLERANCE * float(space.weights.sum())
         if near and not is_integer_valued(space.weights):
             close_calls.append("smallest cluster")
-        if -minus_size >= min_cluster_size:
+        if min_cluster_size <= 1 or -minus_size >= min_cluster_size:
             cluster_of_mode[members] = label
 
     def labels_of(index: np.ndarray) -> np.ndarray:
