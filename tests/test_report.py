@@ -178,10 +178,13 @@ class Browser:
 
     def close(self) -> None:
         self.send("Browser.close")
-        self.socket.close()
+        self.loop.run_until_complete(self._disconnect())
         self.process.wait(30)
-        self.loop.run_until_complete(asyncio.sleep(0.05))
         self.loop.close()
+
+    async def _disconnect(self) -> None:
+        self.socket.close()  # within the loop, which need not be the thread's own
+        await asyncio.sleep(0.05)
 
     def send(self, method: str, **params: Any) -> dict[str, Any]:
         return self.loop.run_until_complete(self._send(method, params))
