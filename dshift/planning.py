@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from dshift.errors import PlanRefused
+from dshift.visited import LEAST_MEMO_BYTES, MEMO_PART
 
 ENTRY_BYTES = 8
 # Seeds of one block share their walks, so blocks are as large as balance allows. Their size depends
@@ -21,7 +22,6 @@ MOST_SEEDS = 4096
 STEPS_A_SEED = 16
 # Of an index beside the matrix: two 16-bit codes for each entry of 64 bits.
 INDEX_SHARE = 0.5
-MEMO_BYTES = 2**28
 # Of the rows that are read at a time: as stored, as shares, and in between.
 COPIES_WHILE_READING = 4
 # Below this, a file that processes share costs more than the memory it saves.
@@ -77,7 +77,8 @@ class Plan:
         paths = walk * min(self.block_size, self.n_seeds) * self.threads
         index = 0
         if self.indexed:
-            index = int(INDEX_SHARE * self.matrix_bytes) + min(MEMO_BYTES, walk * self.n_seeds)
+            memo = max(LEAST_MEMO_BYTES, self.matrix_bytes // MEMO_PART)
+            index = int(INDEX_SHARE * self.matrix_bytes) + min(memo, walk * self.n_seeds)
         return max(self.n_samples * per_sample + paths + index, self.reading_bytes)
 
     @property

@@ -22,7 +22,7 @@ from dshift.metrics import Embedding, Float, Int, Metric, Points
 from dshift.modes import find_joints, nearest_modes
 from dshift.shift import NO_MODE, Climbed, climb, density, distances, step
 from dshift.sources import Samples
-from dshift.visited import Memo
+from dshift.visited import LEAST_MEMO_BYTES, MEMO_PART, Memo
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +75,8 @@ def set_stage(job: Job, loaded: Loaded | None = None) -> Stage:
     index = build_index(field)
     whole = seed_points is loaded.points
     order = index.rows if whole else neighbours_together(seed_points)
-    return Stage(loaded, field, seed_points, seed_index, order, index, Memo(seed_points.shape[1]))
+    memo = Memo(seed_points.shape[1], max(LEAST_MEMO_BYTES, field.points.nbytes // MEMO_PART))
+    return Stage(loaded, field, seed_points, seed_index, order, index, memo)
 
 
 def _place_seeds(job: Job, loaded: Loaded) -> tuple[Points, Int | None]:

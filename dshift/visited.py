@@ -10,6 +10,11 @@ from numpy.typing import NDArray
 from dshift import tiles
 from dshift.metrics import Int
 
+# The memo may hold a fourth of what the points hold. With 256 MiB, 50,000 first names peaked at 430
+# MiB instead of 294, and were no faster.
+MEMO_PART = 4
+LEAST_MEMO_BYTES = 2**23
+
 
 class PointTable:
     """Distinct points, numbered in the order of their first visit."""
@@ -55,7 +60,7 @@ class Memo:
     It never changes a result, only who computes it. It learns until it holds `max_bytes`.
     """
 
-    def __init__(self, n_columns: int, max_bytes: int = 1 << 28) -> None:
+    def __init__(self, n_columns: int, max_bytes: int = LEAST_MEMO_BYTES) -> None:
         self._lock = threading.Lock()
         self._known = PointTable(n_columns)
         self._modes = np.empty(0, np.int64)

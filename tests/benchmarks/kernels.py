@@ -24,6 +24,8 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 import dshift.kernels
+import dshift.simd
+import dshift.tiles
 from tests.benchmarks import common
 from tests.benchmarks.common import Row, note, print_table, stopwatch
 
@@ -193,6 +195,7 @@ def distance_cases(n: int, n_columns: int) -> Iterator[Case]:
             dshift.kernels.l1_distances(query, points, out)
 
     yield Case(f"l1_distances, {n:,} rows", "int64", elements, rows_to_points)
+    yield Case(f"classify, {n:,} rows", "uint16", *_classify(points, queries))
     floats = points.astype(np.float64)
     yield Case(
         f"SciPy cdist, {n:,} rows",
@@ -202,16 +205,30 @@ def distance_cases(n: int, n_columns: int) -> Iterator[Case]:
     )
 
 
+def _classify(points: NDArray[np.int64], queries: NDArray[np.int64]) -> tuple[int, Any]:
+    """Return the elements and the call of the index's distance kernel: whole tiles of codes."""
+    n_tiles, n_columns = len(points) // dshift.simd.LANES, points.shape[1]
+    kept = points[: n_tiles * dshift.simd.LANES] >> 21
+    codes = aligned_empty(kept.size, "uint16").reshape(n_tiles, n_columns, -1)
+    codes[:] = kept.reshape(n_tiles, -1, n_columns).transpose(0, 2, 1)
+    reach = np.full((n_tiles, dshift.simd.LANES), 500, np.uint16)
+    words = np.full(n_tiles, ~np.uint64(0))
+    near, slack = (queries >> 21).astype(np.uint16), np.zeros(len(queries), np.uint16)
+    inside, unsure = (np.empty((len(queries), n_tiles), np.uint64) for _ in range(2))
+    arguments = (codes, reach, reach, words, near, slack, inside, unsure)
+    return len(queries) * kept.size, lambda: dshift.tiles.classify(*arguments)
+
+
 def median_cases(n: int, n_columns: int) -> Iterator[Case]:
     """Yield the median kernels, on `n` active rows."""
     points = _points(n, n_columns)
     active, pulls = np.arange(n), np.ones(n, np.int64)
     out, elements = np.empty(n_columns, np.int64), n * n_columns
     yield Case(
-        f"medians, {n:,} rows",
+        f"weighted_medians, {n:,} rows",
         "int64",
         elements,
-        lambda: dshift.kernels.medians(points, active, pulls, out),
+        lambda: dshift.kernels.weighted_medians(points, active, pulls, out),
     )
     yield Case(f"np.median, {n:,} rows", "int64", elements, lambda: np.median(points, axis=0))
 
