@@ -17,6 +17,8 @@ _ROOM_OF_NAME = {
     "predict": "predicting",
     "report": "reporting",
     "sweep": "sweeping",
+    "stack": "stacks",
+    "unstack": "stacks",
     "MedianShift": "estimator",
     "Forecast": "planning",
     "Metric": "metrics",
@@ -45,7 +47,9 @@ __all__ = [
     "plan",
     "predict",
     "report",
+    "stack",
     "sweep",
+    "unstack",
 ]
 
 if TYPE_CHECKING:
@@ -64,6 +68,7 @@ if TYPE_CHECKING:
     from dshift.planning import Forecast
     from dshift.predicting import predict
     from dshift.reporting import report
+    from dshift.stacks import stack, unstack
     from dshift.sweeping import sweep
 
 

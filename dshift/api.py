@@ -8,7 +8,7 @@ from typing import Any
 import xarray as xr
 
 from dshift import arguments, engine
-from dshift.metrics import Metric, check_edges, resolve_metric
+from dshift.metrics import Metric, choose_edges, resolve_metric
 from dshift.monitor import Progress, wants_progress
 from dshift.planning import Forecast
 from dshift.result import RUN, Ask, build_result, refuse_name_clashes
@@ -195,6 +195,5 @@ def _make_job(
     widths = arguments.check_bandwidth(bandwidth, samples.shape)
     heavy = arguments.check_weights(weights, samples.shape)
     starts = arguments.check_seeds(seeds, samples.n_samples, samples.n_bins)
-    bounds = edges if edges is not None else samples.edges
-    bounds = None if bounds is None else check_edges(bounds, samples.n_bins)
+    bounds = choose_edges(edges, samples.edges, samples.n_bins)
     return Job(samples, kind, own_metric, bounds, treatment, widths, heavy, starts)

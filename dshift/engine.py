@@ -22,7 +22,7 @@ from dshift import tasks
 from dshift.courier import Courier
 from dshift.errors import DshiftError, InvalidInput, InvalidType
 from dshift.held import JobRef, forget, room_in
-from dshift.metrics import EXACT_KINDS
+from dshift.metrics import EXACT_KINDS, count_coords
 from dshift.modes import Clustering, merge
 from dshift.monitor import BlockDone, Board
 from dshift.planning import Plan, Room, make_plan
@@ -94,7 +94,7 @@ def plan_for(job: Job, client: Any) -> tuple[Plan, list[Room]]:
     """Return the plan of a job, and what each process has to offer that would run it now."""
     cut, samples = current_settings(), job.samples
     n_seeds = job.seeds.count(samples.n_samples)
-    n_coords = samples.n_bins - (job.kind == "wasserstein")
+    n_coords = count_coords(job.kind, job.edges, samples.n_bins)
     threads, rooms = cut.threads, [Room("this process", memory_limit())]
     if client is not None:
         workers = _workers(client)

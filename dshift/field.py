@@ -16,8 +16,10 @@ from dshift.metrics import (
     Metric,
     Points,
     TotalsSeen,
+    count_coords,
     make_embedding,
     make_pulls,
+    segments_of,
     share_rows,
 )
 from dshift.sources import Samples
@@ -53,20 +55,21 @@ def load_points(
     samples: Samples,
     kind: str,
     metric: Metric | None,
-    edges: object,
+    edges: Float | None,
     invalid: str,
     *,
     allocate: Callable[[tuple[int, int]], Float] = np.empty,
 ) -> Loaded:
     """Read the samples once, block by block, straight into the matrix that `allocate` makes."""
-    n_coords = samples.n_bins - 1 if kind == "wasserstein" else samples.n_bins
+    n_coords = count_coords(kind, edges, samples.n_bins)
+    segments = segments_of(edges, samples.n_bins)
     shares = allocate((samples.n_samples, n_coords))
     valid = np.empty(samples.n_samples, dtype=bool)
     totals = TotalsSeen()
     normalize = metric is None or metric.normalize
     for block in samples.blocks():
         rows = samples.read(block)
-        found = share_rows(rows.reshape(-1, samples.n_bins), kind, normalize)
+        found = share_rows(rows.reshape(-1, samples.n_bins), kind, normalize, segments)
         totals.add(found)
         shares.reshape(*samples.shape, n_coords)[block] = found.values.reshape(
             *rows.shape[:-1], n_coords

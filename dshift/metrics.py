@@ -79,7 +79,7 @@ def resolve_metric(metric: object) -> tuple[str, Metric | None]:
     )
 
 
-def bin_spacing(edges: object, n_bins: int) -> tuple[float, Float | None]:
+def bin_spacing(edges: Float | None) -> tuple[float, Float | None]:
     """Return the largest spacing of bin centres, and each spacing as a share of it.
 
     The shares are None where all bins are equally wide (up to the rounding of the edges
@@ -87,16 +87,51 @@ def bin_spacing(edges: object, n_bins: int) -> tuple[float, Float | None]:
     """
     if edges is None:
         return 1.0, None
-    values = check_edges(edges, n_bins)
-    centers = values[:-1] / 2 + values[1:] / 2
-    if n_bins == 1:
+    gaps = np.concatenate([_gaps(part) for part in np.split(edges, _starts(edges)[1:])])
+    if not gaps.size:
         return 1.0, None
-    mean = float((centers[-1] - centers[0]) / (n_bins - 1))
+    step = float(gaps.max())
+    return step, None if (gaps == step).all() else gaps / step
+
+
+def _gaps(edges: Float) -> Float:
+    """Return the distances of bin centres, made equal where they are so up to rounding."""
+    centers = edges[:-1] / 2 + edges[1:] / 2
     gaps = np.diff(centers)
-    rounding = 4 * np.finfo(np.float64).eps * np.abs(values).max()
-    if np.abs(gaps - mean).max() <= rounding:
-        return mean, None
-    return float(gaps.max()), gaps / gaps.max()
+    if gaps.size:
+        mean = (centers[-1] - centers[0]) / gaps.size
+        if np.abs(gaps - mean).max() <= 4 * np.finfo(np.float64).eps * np.abs(edges).max():
+            gaps[:] = mean
+    return gaps
+
+
+def _starts(edges: Float) -> Int:
+    """Return where the edges of each variable begin: they drop there. See `dshift.stack`."""
+    return np.flatnonzero(np.diff(edges, prepend=np.inf) <= 0)
+
+
+def segments_of(edges: Float | None, n_bins: int) -> tuple[int, ...]:
+    """Return the number of bins of each variable: one number, unless histograms are stacked."""
+    if edges is None:
+        return (n_bins,)
+    return tuple((np.diff(_starts(edges), append=len(edges)) - 1).tolist())
+
+
+def count_coords(kind: str, edges: Float | None, n_bins: int) -> int:
+    """Return how many coordinates a point has."""
+    return n_bins - len(segments_of(edges, n_bins)) if kind == "wasserstein" else n_bins
+
+
+def choose_edges(given: object, stored: Float | None, n_bins: int) -> Float | None:
+    """Return the edges that were given, if they may be, or else those stored with the data."""
+    if given is None:
+        return stored
+    if len(segments_of(stored, n_bins)) > 1:
+        raise InvalidInput(
+            "`edges` is given, but the data are stacked histograms, which have edges of their own "
+            "for each variable; leave `edges` out, or pass them to `dshift.histogram`."
+        )
+    return check_edges(given, n_bins)
 
 
 def check_edges(edges: object, n_bins: int) -> Float:
@@ -129,17 +164,27 @@ def check_edges(edges: object, n_bins: int) -> Float:
 class Shares:
     """A block of rows divided by their totals, and what was seen on the way."""
 
-    values: Float  # (n, p): cumulative for "wasserstein", without the last column, which is all 1
+    values: Float  # (n, p): cumulative for "wasserstein", without last columns, which are all 1
     valid: NDArray[np.bool_]  # (n,)
     totals: Float  # (n,): the total of rows made of whole numbers, NaN for other rows
 
 
-def share_rows(rows: NDArray[Any], kind: str, normalize: bool = True) -> Shares:
+def share_rows(
+    rows: NDArray[Any], kind: str, normalize: bool = True, segments: tuple[int, ...] = ()
+) -> Shares:
     """Divide each row by its total, and cumulate for "wasserstein".
 
     Rows that are not histograms (NaN or infinite or negative entries, or a total of zero) come
-    back invalid, with zeros in place of their values.
+    back invalid, with zeros in place of their values. Stacked histograms are divided and cumulated
+    by `segments`, so many bins each, and are valid if all of them are.
     """
+    if len(segments) > 1 and normalize:
+        stops = np.cumsum(segments)[:-1]
+        parts = [share_rows(part, kind) for part in np.split(rows, stops, axis=1)]
+        valid = np.logical_and.reduce([part.valid for part in parts])
+        joined = np.concatenate([part.values for part in parts], axis=1)
+        joined[~valid] = 0
+        return Shares(joined, valid, np.full(len(rows), np.nan))
     values = rows.astype(np.float64)
     valid = np.logical_and.reduce(np.isfinite(values), axis=1)
     if not normalize:
@@ -202,8 +247,10 @@ class Embedding:
         Grid steps to a probability of 1, for the exact kinds.
     step : float
         Spacing of the bins, in the user's unit: the largest one if they differ.
-    ratios : array (n_bins - 1,) or None
+    ratios : array (n_coords,) or None
         Each spacing as a share of `step`; None if all are equal.
+    segments : tuple of int
+        Bins of each variable, where histograms are stacked.
     metric : Metric or None
         The user's own metric, for the kind "custom".
     """
@@ -214,6 +261,7 @@ class Embedding:
     step: float = 1.0
     ratios: Float | None = None
     metric: Metric | None = None
+    segments: tuple[int, ...] = ()
 
     @property
     def exact(self) -> bool:
@@ -223,7 +271,8 @@ class Embedding:
     @property
     def n_coords(self) -> int:
         """Coordinates of a point."""
-        return self.n_bins - 1 if self.kind == "wasserstein" else self.n_bins
+        dropped = max(1, len(self.segments)) if self.kind == "wasserstein" else 0
+        return self.n_bins - dropped
 
     def place(self, shares: Float) -> Points:
         """Return the points of rows that `share_rows` has prepared."""
@@ -235,7 +284,8 @@ class Embedding:
 
     def embed(self, rows: NDArray[Any]) -> tuple[Points, NDArray[np.bool_]]:
         """Return the points of raw rows, and which rows are valid."""
-        shares = share_rows(rows, self.kind, self.metric is None or self.metric.normalize)
+        normalize = self.metric is None or self.metric.normalize
+        shares = share_rows(rows, self.kind, normalize, self.segments)
         return self.place(shares.values), shares.valid
 
     def restore(self, points: Points) -> Float:
@@ -246,8 +296,15 @@ class Embedding:
         if self.kind == "l1":
             return np.asarray(shares)
         if self.ratios is not None:
+            shares = shares / self.ratios
+        stops = np.cumsum(np.array(self.segments or (self.n_bins,)) - 1)[:-1]
+        parts = [self._differences(part) for part in np.split(shares, stops, axis=1)]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+    def _differences(self, shares: Float) -> Float:
+        if self.ratios is not None:
             # Rounding to the grid can leave two nearly equal cumulative shares out of order.
-            shares = np.minimum(np.maximum.accumulate(shares / self.ratios, axis=1), 1.0)
+            shares = np.minimum(np.maximum.accumulate(shares, axis=1), 1.0)
         ends = np.zeros((len(shares), 1)), np.ones((len(shares), 1))
         return np.diff(np.concatenate([ends[0], shares, ends[1]], axis=1), axis=1)
 
@@ -288,17 +345,18 @@ class Embedding:
 
 
 def make_embedding(
-    kind: str, n_bins: int, edges: object, metric: Metric | None, common_total: int | None
+    kind: str, n_bins: int, edges: Float | None, metric: Metric | None, common_total: int | None
 ) -> Embedding:
     """Choose the grid: as fine as exact sums allow, and a multiple of the counts' common total."""
+    segments = segments_of(edges, n_bins)
     if kind not in EXACT_KINDS:
-        return Embedding(kind, n_bins, metric=metric)
+        return Embedding(kind, n_bins, metric=metric, segments=segments)
     bits = 52 - (n_bins - 1).bit_length()
     grid = 1 << bits
     if common_total is not None and common_total <= grid:
         grid = common_total << ((grid // common_total).bit_length() - 1)
-    step, ratios = bin_spacing(edges, n_bins) if kind == "wasserstein" else (1.0, None)
-    return Embedding(kind, n_bins, grid, step, ratios)
+    step, ratios = bin_spacing(edges) if kind == "wasserstein" else (1.0, None)
+    return Embedding(kind, n_bins, grid, step, ratios, segments=segments)
 
 
 def make_pulls(embedding: Embedding, weights: Float, bandwidth: Float) -> Points:

@@ -16,7 +16,7 @@ import dshift
 from dshift import arguments, engine
 from dshift.arguments import Seeds
 from dshift.errors import DshiftError, InvalidInput
-from dshift.metrics import Int, Metric, share_rows
+from dshift.metrics import Int, Metric, segments_of, share_rows
 from dshift.model import Model, open_result
 from dshift.monitor import Progress, wants_progress
 from dshift.result import labels_of_modes
@@ -209,7 +209,8 @@ def _read_valid(
     grid = np.meshgrid(*(np.arange(s.start, s.stop) for s in block), indexing="ij", copy=False)
     numbers = np.ravel_multi_index([at.reshape(-1) for at in grid], samples.shape)
     normalize = model.metric is None or model.metric.normalize
-    valid = share_rows(rows, model.kind, normalize).valid
+    segments = segments_of(model.edges, samples.n_bins)
+    valid = share_rows(rows, model.kind, normalize, segments).valid
     if invalid == "raise" and not valid.all():
         raise InvalidInput(
             f"sample {int(numbers[np.argmin(valid)])} of {samples.origin} is not a histogram "

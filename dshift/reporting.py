@@ -216,7 +216,8 @@ class Ruler:
 
     def points(self, rows: Array) -> tuple[Float, NDArray[np.bool_]]:
         """Return rows as points, and which are histograms."""
-        shares = share_rows(rows, self.embedding.kind, self.normalize)
+        segments = self.embedding.segments
+        shares = share_rows(rows, self.embedding.kind, self.normalize, segments)
         return self.embedding.place(shares.values).astype(np.float64), shares.valid
 
     def between(self, points: Float, others: Float) -> Float:

@@ -16,6 +16,7 @@ from dshift.metrics import Float
 from dshift.modes import NO_CLUSTER, Clustering
 from dshift.shift import NO_MODE, Climbed
 from dshift.sources import Samples
+from dshift.stacks import unstack
 from dshift.stage import Job, Survey
 
 MODE, CLUSTER, SEED = "mode", "cluster", "seed"
@@ -148,6 +149,10 @@ def build_result(ask: Ask, survey: Survey, clustering: Clustering, climbed: Clim
     dataset = xr.Dataset(variables, {**samples.coords, **samples.bin_coords})
     if ask.job.edges is not None:
         dataset["modes"].attrs["edges"] = ask.job.edges.tolist()
+    if samples.stack_attrs:
+        dataset["modes"].attrs |= samples.stack_attrs
+        parts = unstack(dataset["modes"])
+        dataset = dataset.assign({f"modes_{name}": part for name, part in parts.items()})
     dataset.attrs = {
         "title": TITLE,
         "dshift_version": dshift.__version__,

@@ -29,6 +29,8 @@ MAX_BLOCK_BYTES = 64 * 2**20  # a chunk above this is split
 JOINED_BLOCK_BYTES = 16 * 2**20  # chunks are joined up to this: a read then outweighs its overhead
 # Attributes by which a CF writer says that the stored numbers are not the values themselves.
 PACKING_ATTRS = {"_FillValue", "missing_value", "scale_factor", "add_offset", "_Unsigned"}
+# Attributes by which stacked histograms can be taken apart.
+STACK_ATTRS = ("variables", "variable_bins", "variable_edges", "variable_units", "scale")
 NUMBERS = "booleans, integers or real floats"
 
 
@@ -46,6 +48,7 @@ class Samples:
     bin_coords: dict[str, xr.DataArray] = field(repr=False)  # on the bin dimension alone; in memory
     edges: np.ndarray | None = field(repr=False)  # (n_bins + 1,), stored with the data, in `unit`
     unit: str | None
+    stack_attrs: dict[str, Any] = field(repr=False)  # of stacked histograms: see `dshift.stack`
     _array: Any = field(repr=False)
     _bin_axis: int = field(repr=False)
     _layouts: tuple[Sizes, ...] = field(repr=False)  # chunks of the samples, coarsest first
@@ -220,14 +223,18 @@ def _from_dataarray(data: xr.DataArray, origin: str) -> _Found:
     # A MultiIndex cannot be written to Zarr; its levels, as plain coordinates, can.
     stacked = {i.dim for i in data.xindexes.values() if isinstance(i, PandasMultiIndex)}
     coords = data.reset_index(list(stacked)).coords if stacked else data.coords
+    # Counts of what `histogram` left out come with the histograms themselves: to compute them
+    # beforehand would read all raw data once more.
+    left_out = str(data.attrs.get("ancillary_variables", "")).split()
+    kept = {k: c for k, c in coords.items() if k not in left_out or c.chunks is None}
     variable = data.variable
     if variable.chunks is not None and _is_dask_array(variable.data):
-        return _Found(origin, data.data, data.dims, (data.data.chunks,), data.attrs, coords)
+        return _Found(origin, data.data, data.dims, (data.data.chunks,), data.attrs, kept)
     # By name, since a transposed variable keeps the order of its `shards`.
     chunks = variable.encoding.get("preferred_chunks") or {}
     shards = dict(zip(chunks, variable.encoding.get("shards") or (), strict=False))
     chunkings = [[c.get(dim, -1) for dim in variable.dims] for c in (shards or chunks, chunks)]
-    return _Found(origin, variable, variable.dims, chunkings, data.attrs, coords)
+    return _Found(origin, variable, variable.dims, chunkings, data.attrs, kept)
 
 
 def _from_numpy(data: Any) -> _Found:
@@ -291,8 +298,9 @@ def _samples(found: _Found, bin_dim: str | None) -> Samples:
         dtype=found.array.dtype.newbyteorder("="),
         coords=_loaded(off_bins),
         bin_coords=_loaded(on_bins),
-        edges=_stored_edges(found.attrs.get("edges"), shape[axis], named),
+        edges=_stored_edges(found.attrs, shape[axis], named),
         unit=bin_attrs.get("units", found.attrs.get("edges_units")),
+        stack_attrs={name: found.attrs[name] for name in STACK_ATTRS if name in found.attrs},
         _array=found.array,
         _bin_axis=axis,
         _layouts=tuple(tuple(_sizes(shape[i], c[i]) for i in kept) for c in found.chunkings),
@@ -307,12 +315,19 @@ def _loaded(coords: Mapping[Any, xr.DataArray]) -> dict[str, xr.DataArray]:
     }
 
 
-def _stored_edges(stored: Any, n_bins: int, named: str) -> np.ndarray | None:
+def _stored_edges(attrs: Mapping[str, Any], n_bins: int, named: str) -> np.ndarray | None:
+    stored = attrs.get("edges")
     if stored is None:
         return None
     with contextlib.suppress(TypeError, ValueError):
         edges = np.array(stored, dtype=np.float64)
-        if edges.shape == (n_bins + 1,) and (np.diff(edges) > 0).all() and np.isfinite(edges).all():
+        sizes = np.atleast_1d(attrs.get("variable_bins", n_bins))
+        # Edges of stacked variables follow one another, and drop where the next one begins.
+        starts = np.cumsum(sizes + 1)[:-1]
+        rises = np.diff(edges) > 0
+        should_rise = ~np.isin(np.arange(1, edges.size), starts)
+        fits = sizes.sum() == n_bins and edges.shape == (n_bins + len(sizes),)
+        if fits and (rises == should_rise).all() and np.isfinite(edges).all():
             return edges
     # Stale edges (say, after a selection of bins) must not give way to unit spacing in silence.
     raise InvalidInput(

@@ -16,7 +16,15 @@ import dshift
 from dshift import arguments
 from dshift.errors import InvalidInput, InvalidType
 from dshift.field import load_points
-from dshift.metrics import Float, Int, Metric, check_edges, resolve_metric, share_rows
+from dshift.metrics import (
+    Float,
+    Int,
+    Metric,
+    choose_edges,
+    resolve_metric,
+    segments_of,
+    share_rows,
+)
 from dshift.monitor import wants_progress
 from dshift.plateaus import (
     AUTO,
@@ -101,8 +109,7 @@ def sweep(
     n_wanted = _check_sample(sample)
     samples = open_samples(data, variable=variable, bin_dim=bin_dim)
     heavy = arguments.check_weights(weights, samples.shape)
-    bounds = edges if edges is not None else samples.edges
-    bounds = None if bounds is None else check_edges(bounds, samples.n_bins)
+    bounds = choose_edges(edges, samples.edges, samples.n_bins)
     widths = None if bandwidths is None else _check_bandwidths(bandwidths)
 
     drawn = _draw(samples, n_wanted, heavy, kind, own_metric, treatment)
@@ -214,7 +221,8 @@ def _draw(
         rng = np.random.default_rng(arguments.SUBSET_SEED)
         index = np.sort(rng.choice(n, count, replace=False))
     rows = read_rows(samples, index)
-    valid = share_rows(rows, kind, metric is None or metric.normalize).valid
+    segments = segments_of(samples.edges, samples.n_bins)
+    valid = share_rows(rows, kind, metric is None or metric.normalize, segments).valid
     if invalid == "raise" and not valid.all():
         raise InvalidInput(
             f"sample {int(index[np.argmin(valid)])} of {samples.origin} is not a histogram (finite "

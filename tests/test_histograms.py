@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-import dshift.histograms
-from dshift.histograms import histogram, stack, unstack
+import dshift.rows
+from dshift.histograms import histogram
+from dshift.stacks import stack, unstack
 
 EDGES = [0.0, 1.0, 2.5, 4.0]
 DTYPES = ("f2", "f4", "f8", ">f4", "i1", "u2", "i4", ">i8", "u8", "?")
@@ -316,7 +317,7 @@ def test_ids_of_every_width_and_spread() -> None:
 
 
 def test_long_tables_are_cut_and_merged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dshift.histograms, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(dshift.rows, "BLOCK_BYTES", 1000)
     rng = np.random.default_rng(2)
     frame = pd.DataFrame({"k": rng.integers(0, 97, 3000), "v": rng.uniform(0, 4, 3000)})
     whole = histogram(frame, EDGES, id="k", value="v")

@@ -1,0 +1,216 @@
+"""Values in rows that name their samples: counted piece by piece, and merged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dshift.counting import (
+    MERGED_AT_ONCE,
+    Extent,
+    as_numbers,
+    as_weights,
+    check_counted,
+    count_block,
+    count_columns,
+    extent_of,
+    find_bins,
+    joined_extent,
+    make_finder,
+    table_dtype,
+)
+from dshift.errors import InvalidType
+from dshift.kernels import count_rows, mark_labels
+from dshift.metrics import Float
+
+BLOCK_BYTES = 64 * 2**20  # of a table made from a data frame: longer ones are cut
+
+
+Piece = tuple[Any, NDArray[Any], Any]  # ids (n,), values (n,), and weights (n,) or None
+Partial = tuple[pd.Index, NDArray[Any]]  # ids, each once, and their rows of a table
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Values in rows, each with the id of its sample, in pieces that are read one at a time."""
+
+    pieces: Callable[[], Iterable[Any]]  # a `Piece` each, or the Delayed of one
+    lazy: bool
+    weighted: bool
+    dims: tuple[str]
+    ids: pd.Index | None = None  # None: those that occur
+    ids_of_pieces: Sequence[Any] | None = None  # None: to be found out
+    labels: Any = None  # of `ids`, as coordinate
+    unit: str | None = None
+
+    @property
+    def names(self) -> set[Hashable]:
+        """Names that are taken."""
+        return set(self.dims)
+
+    def extent(self) -> Extent:
+        """Return what the values range over."""
+        return joined_extent([extent for _, extent in self._survey])
+
+    def total(self, edges: Float) -> NDArray[Any]:
+        """Return the counts of all values together."""
+        counts: NDArray[Any] = np.sum(self._each(partial(_count_all, edges=edges)), axis=0)
+        return counts
+
+    def table(self, edges: Float, outside: str) -> tuple[Any, Mapping[Hashable, Any]]:
+        """Return the table (n_ids, n_columns), and the coordinate of the samples."""
+        dtype = table_dtype(self.weighted)
+        count = partial(_count_piece, edges=edges, outside=outside)
+        empty = np.zeros((0, count_columns(edges, self.weighted)), dtype)
+        if self.lazy:
+            places = self.ids_of_pieces or [found for found, _ in self._survey]
+            ids = _all_ids(places) if self.ids is None else self.ids
+            table = _lazy_table(self.pieces(), count, ids, places, empty)
+        else:
+            parts = self._each(count)
+            ids = _all_ids([found for found, _ in parts]) if self.ids is None else self.ids
+            table = _merge(ids, parts, empty)[1]
+        labels = np.asarray(ids) if self.ids is None else self.labels
+        return table, {} if labels is None else {self.dims[0]: labels}
+
+    @cached_property
+    def _survey(self) -> list[tuple[pd.Index, Extent]]:
+        return self._each(_survey_piece)
+
+    def _each(self, function: Callable[[Piece], Any]) -> list[Any]:
+        if not self.lazy:
+            return [function(piece) for piece in self.pieces()]
+        from dask.base import compute
+        from dask.delayed import delayed
+
+        return list(compute(*map(delayed(function), self.pieces())))
+
+
+def _survey_piece(piece: Piece) -> tuple[pd.Index, Extent]:
+    return _grouped(piece[0])[0], extent_of(piece[1])
+
+
+def _count_all(piece: Piece, edges: Float) -> NDArray[Any]:
+    table = count_block(piece[1], None, (0,), edges, "drop", np.dtype(np.int64))
+    return table[0, : len(edges) - 1]
+
+
+def _count_piece(piece: Piece, edges: Float, outside: str) -> Partial:
+    ids = piece[0]
+    values = as_numbers(piece[1])
+    values, finder = find_bins(values, edges, make_finder(edges, values.dtype))
+    weights = None if piece[2] is None else as_weights(piece[2])
+    n_columns = count_columns(edges, weights is not None)
+    dtype = table_dtype(weights is not None, len(values))
+    span = _span(ids)
+    # Every row of a piece counts in some column: where ids lie close together, count into a table
+    # of all whole numbers between them, and leave out those that are empty.
+    at_once = span is not None and weights is None and span[1] * n_columns <= 2 * len(values)
+    if span is not None and at_once:
+        (lowest, n_rows), labels, places, found = span, np.asarray(ids), None, None
+    else:
+        found, labels, lowest, places = _grouped(ids)
+        n_rows = len(found)
+    table = np.zeros((n_rows, n_columns), dtype)
+    labels = labels.astype(np.int64, copy=False)
+    n_bad = count_rows(labels, lowest, places, values, weights, len(edges) - 1, *finder, table)
+    check_counted(table, n_bad, edges, outside)
+    if found is not None:
+        return found, table
+    held = np.flatnonzero(table.any(axis=1))
+    return pd.Index(held + lowest), table if len(held) == n_rows else table[held]
+
+
+def _span(ids: Any) -> tuple[int, int] | None:
+    """Return the lowest of some whole numbers, and how many there are from it to the highest."""
+    if not isinstance(ids.dtype, np.dtype) or ids.dtype.kind not in "iu" or not len(ids):
+        return None
+    lowest, highest = int(ids.min()), int(ids.max())
+    return (lowest, highest - lowest + 1) if highest < 2**63 else None
+
+
+def _grouped(ids: Any) -> tuple[pd.Index, NDArray[Any], int, NDArray[Any] | None]:
+    """Return the ids, sorted, each once; and where to find the place of a row's id among them.
+
+    That is ``places[labels[i] - lowest]``, or ``labels[i]`` where `places` is None.
+    """
+    if isinstance(ids.dtype, pd.CategoricalDtype):
+        found, labels, lowest, places = _grouped(ids.array.codes)
+        categories = ids.array.categories.take(found)
+        order = categories.argsort()
+        sorted_places = np.argsort(order)
+        places = sorted_places if places is None else sorted_places[places]
+        return categories.take(order), labels, lowest, places
+    span = _span(ids)
+    # A lookup is several times faster than hashing, where it is not too large.
+    if span is not None and span[1] <= 4 * len(ids) + 2**20:
+        labels, (lowest, n_labels) = np.asarray(ids), span
+        labels = labels.astype(np.int64, copy=False)
+        seen = np.zeros(n_labels, np.bool_)
+        mark_labels(labels, lowest, seen)
+        return pd.Index(np.flatnonzero(seen) + lowest), labels, lowest, np.cumsum(seen) - 1
+    try:
+        codes, unique = pd.factorize(ids, sort=True)
+    except TypeError as error:
+        raise InvalidType(
+            f"the `id` column holds ids that cannot be sorted ({error}); make them of one type."
+        ) from error
+    return pd.Index(unique), codes, 0, None
+
+
+def _all_ids(found: Sequence[Any]) -> pd.Index:
+    first, *others = found
+    return first.append(others).unique().sort_values() if others else first
+
+
+def _merge(ids: pd.Index, parts: Sequence[Partial], empty: NDArray[Any]) -> Partial:
+    """Return the rows of `ids` from partial tables added up: a partial table again."""
+    if len(parts) == 1 and parts[0][0] is ids:
+        return ids, parts[0][1].astype(empty.dtype, copy=False)
+    table = np.zeros((len(ids), empty.shape[1]), empty.dtype)
+    for found, rows in parts:
+        at = ids.get_indexer(found)
+        table[at[at >= 0]] += rows[at >= 0]
+    return ids, table
+
+
+def _lazy_table(
+    pieces: Iterable[Any],
+    count: Callable[[Piece], Partial],
+    ids: pd.Index,
+    ids_of_pieces: Sequence[Any],
+    empty: NDArray[Any],
+) -> Any:
+    """Build each chunk of ids from the pieces that hold some of them; count each piece once."""
+    import dask.array as da
+    from dask.delayed import delayed
+
+    counted = [delayed(count, name="dshift-histogram")(piece) for piece in pieces]
+    length = max(1, BLOCK_BYTES // (empty.shape[1] * empty.itemsize))
+    chunks_of_pieces = [set(ids.get_indexer(found) // length) for found in ids_of_pieces]
+    chunks = []
+    for chunk, start in enumerate(range(0, len(ids), length)):
+        some = ids[start : start + length]
+        held = zip(counted, chunks_of_pieces, strict=True)
+        parts = [part for part, places in held if chunk in places]
+        table = _merge_lazily(delayed(some), parts, empty)
+        chunks.append(da.from_delayed(table, (len(some), empty.shape[1]), empty.dtype))
+    return da.concatenate(chunks)
+
+
+def _merge_lazily(ids: Any, parts: list[Any], empty: NDArray[Any]) -> Any:
+    """Merge a few partial tables at a time, so that they are not all held at once."""
+    from dask.delayed import delayed
+
+    merge = delayed(_merge)
+    while True:
+        groups = [parts[i : i + MERGED_AT_ONCE] for i in range(0, len(parts), MERGED_AT_ONCE)]
+        parts = [merge(ids, group, empty) for group in groups or [[]]]
+        if len(parts) == 1:
+            return parts[0][1]
