@@ -136,7 +136,13 @@ def test_a_poisoned_block_is_named_and_the_store_stays_good(
     np.save(poison, ROWS.values[57] / ROWS.values[57].sum())
     call = {"data": ROWS, **CALL, "metric": slow_metric(0, poison), "store": place}
     with (
-        dask.config.set({"distributed.scheduler.allowed-failures": 0}),
+        # One failure is enough, and no other block waits on the worker to be blamed for it.
+        dask.config.set(
+            {
+                "distributed.scheduler.allowed-failures": 0,
+                "distributed.scheduler.worker-saturation": 1.0,
+            }
+        ),
         local(1) as (_, client),
         settings(block_size=10),
     ):
