@@ -2,6 +2,9 @@
 
 Every kernel releases the GIL and runs on one thread: the thread pool or Dask owns the parallelism.
 No `fastmath`: integer sums are exact in any order, and float sums are taken in the order written.
+
+Numba's cache knows the date of a function's own file, not of the files that it calls: while working
+on compiled code, clear it (`find dshift -name '*.nb?' -delete`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Vector primitives that numba cannot express: 64 rows of uint16 codes at a time.
+"""Vector primitives that numba cannot express: many lanes of uint16 at a time.
 
 numba promotes small integers to int64, which defeats auto-vectorisation of 16-bit lanes, so these
-primitives are written as generic LLVM vector IR (`<64 x i16>`). LLVM splits the vectors into
+primitives are written as generic LLVM vector IR (such as `<64 x i16>`). LLVM splits vectors into
 whatever registers the machine has (2 of AVX-512, 4 of AVX2, 8 of SSE2 or NEON): the same bits
 everywhere.
 """
@@ -15,6 +15,7 @@ from numba.extending import intrinsic
 
 LANES = 64  # rows in a tile: one bit of a uint64 word each
 QUERIES = 4  # query points per pass over a tile, held in registers
+RANKS_AT_ONCE = 32  # columns of a row of ranks: one cache line
 
 _I1, _I16, _I64 = ir.IntType(1), ir.IntType(16), ir.IntType(64)
 _VEC = ir.VectorType(_I16, LANES)
@@ -151,19 +152,6 @@ def lanes_outside(typingctx, distances, query, limits, tile, slack):
 
 
 @intrinsic
-def lanes_between(typingctx, codes, offset, start, width):
-    """Word of lanes with start <= codes.flat[offset + lane] < start + width."""
-    signature = types.uint64(codes, types.int64, types.uint16, types.uint16)
-
-    def emit(context, builder, sig, args):
-        lanes = _load_lanes(builder, _pointer(context, builder, sig.args[0], args[0], args[1]))
-        shifted = builder.sub(lanes, _splat(builder, args[2]))
-        return _word(builder, builder.icmp_unsigned("<", shifted, _splat(builder, args[3])))
-
-    return signature, emit
-
-
-@intrinsic
 def popcount(typingctx, word):
     """Number of set bits."""
 
@@ -184,46 +172,35 @@ def lowest_bit(typingctx, word):
 
 
 @intrinsic
-def walk(typingctx, masks, pulls, first, last, needs, reached):
-    """Add pulls[i] to the points (bits) of masks[i], first <= i < last; note who reached its need.
+def count_below(typingctx, ranks, slots, first, last, bounds, column, counts):
+    """counts[lane] = how many slots[i], first <= i < last, have a rank below bounds[column + lane].
 
-    Bit j of reached[s, i] says that the sum of point j up to i is at least needs[s, j], s = 0, 1
-    (rows of 65). The sums stay in registers: 64 points at once, in lanes of the type of `needs`.
+    For RANKS_AT_ONCE columns, whose counts stay in registers; of less than 2**16 rows.
     """
-    signature = types.void(masks, pulls, types.int64, types.int64, needs, reached)
+    signature = types.void(ranks, slots, types.int64, types.int64, bounds, types.int64, counts)
 
     def emit(context, builder, sig, args):
-        lane = ir.IntType(sig.args[4].dtype.bitwidth)
-        vector = ir.VectorType(lane, LANES)
-        flags = ir.VectorType(_I1, LANES)
-        n_rows = cgutils.unpack_tuple(
-            builder, context.make_array(sig.args[5])(context, builder, args[5]).shape
+        vector = ir.VectorType(_I16, RANKS_AT_ONCE)
+        n_columns = cgutils.unpack_tuple(
+            builder, context.make_array(sig.args[0])(context, builder, args[0]).shape
         )[1]
-        wanted = []
-        for side in range(2):
-            pointer = _pointer(
-                context, builder, sig.args[4], args[4], ir.Constant(_I64, side * (LANES + 1))
-            )
-            load = builder.load(builder.bitcast(pointer, vector.as_pointer()))
-            load.align = 2
-            wanted.append(load)
-        zero = ir.Constant(vector, [0] * LANES)
-        total = cgutils.alloca_once_value(builder, zero)
-        with cgutils.for_range_slice(builder, args[2], args[3], ir.Constant(_I64, 1)) as (row, _):
-            mask = builder.load(_pointer(context, builder, sig.args[0], args[0], row))
-            pull = builder.load(_pointer(context, builder, sig.args[1], args[1], row))
-            one = builder.insert_element(
-                ir.Constant(vector, ir.Undefined), pull, ir.Constant(_I64, 0)
-            )
-            zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
-            splat = builder.shuffle_vector(one, ir.Constant(vector, ir.Undefined), zeros)
-            added = builder.select(builder.bitcast(mask, flags), splat, zero)
-            sums = builder.add(builder.load(total), added)
-            builder.store(sums, total)
-            for side in range(2):
-                offset = builder.add(builder.mul(n_rows, ir.Constant(_I64, side)), row)
-                word = _word(builder, builder.icmp_unsigned(">=", sums, wanted[side]))
-                builder.store(word, _pointer(context, builder, sig.args[5], args[5], offset))
+
+        def load(kind, array, offset):
+            pointer = _pointer(context, builder, kind, array, offset)
+            loaded = builder.load(builder.bitcast(pointer, vector.as_pointer()))
+            loaded.align = 2
+            return loaded
+
+        limit = load(sig.args[4], args[4], args[5])
+        total = cgutils.alloca_once_value(builder, ir.Constant(vector, [0] * RANKS_AT_ONCE))
+        with cgutils.for_range_slice(builder, args[2], args[3], ir.Constant(_I64, 1)) as (i, _):
+            slot = builder.load(_pointer(context, builder, sig.args[1], args[1], i))
+            slot = builder.sext(slot, _I64) if slot.type.width < 64 else slot
+            row = load(sig.args[0], args[0], builder.add(builder.mul(slot, n_columns), args[5]))
+            below = builder.sext(builder.icmp_unsigned("<", row, limit), vector)
+            builder.store(builder.sub(builder.load(total), below), total)
+        target = _pointer(context, builder, sig.args[6], args[6], ir.Constant(_I64, 0))
+        builder.store(builder.load(total), builder.bitcast(target, vector.as_pointer())).align = 2
         return context.get_dummy_value()
 
     return signature, emit

@@ -74,7 +74,7 @@ def set_stage(job: Job, loaded: Loaded | None = None) -> Stage:
         )
     index = build_index(field)
     whole = seed_points is loaded.points
-    order = index.rows if whole else neighbours_together(seed_points)
+    order = index.held.rows if whole else neighbours_together(seed_points)
     memo = Memo(seed_points.shape[1], max(LEAST_MEMO_BYTES, field.points.nbytes // MEMO_PART))
     return Stage(loaded, field, seed_points, seed_index, order, index, memo)
 

@@ -2,11 +2,8 @@
 
 Vocabulary: a *tile* is 64 rows of uint16 codes, column by column (`codes[tile, column, lane]`); a
 *word* is a uint64 with one bit per lane of a tile; `slots` number the lanes of all tiles (slot = 64
-tile + lane). A *code* is a coordinate rounded to a multiple of a unit, and bounds distances; a
-*rank* keeps the order of a column's values, and locates medians. Exact int64 coordinates decide
-what these leave open.
-
-Numba's cache knows this file's date, not that of `simd.py`: clear it after a change there.
+tile + lane). A *code* is a coordinate rounded to a multiple of a unit, and bounds distances; exact
+int64 coordinates decide what the codes leave open. `held` is the index (`index.Held`).
 """
 
 from __future__ import annotations
@@ -21,7 +18,6 @@ from dshift.simd import (
     lanes_inside,
     lanes_outside,
     lowest_bit,
-    popcount,
 )
 
 _ONE = np.uint64(1)
@@ -130,146 +126,74 @@ def encode_tiles(coords, rows, lows, unit, codes, residuals):
 
 
 @jit
-def encode_points(points, lows, unit, codes, slack):
-    """Codes of any integer points, clipped to their range, and the loss in units, rounded up."""
-    for j in range(points.shape[0]):
+def encode_points(held, points, first, last, codes, slack):
+    """Codes of points first..last - 1, clipped to their range, and the loss in units, up."""
+    for j in range(first, last):
         lost = 0
         for k in range(points.shape[1]):
-            value = points[j, k] - lows[k]
-            code = min(max((value + unit // 2) // unit, 0), 65535)
-            codes[j, k] = code
-            lost += abs(value - code * unit)
-        slack[j] = min((lost + unit - 1) // unit, 65535)
-
-
-@jit
-def to_tiles(values, column, tiles):
-    """tiles[:, column] = values, 64 to a tile."""
-    for i in range(values.shape[0]):
-        tiles[i // LANES, column, i % LANES] = values[i]
+            value = points[j, k] - held.lows[k]
+            code = min(max((value + held.unit // 2) // held.unit, 0), 65535)
+            codes[j - first, k] = code
+            lost += abs(value - code * held.unit)
+        slack[j - first] = min((lost + held.unit - 1) // held.unit, 65535)
 
 
 # ---------------------------------------------------------------- distances
 
 
 @jit
-def classify(codes, reach_in, reach_out, open_words, points, slack, inside, unsure):
-    """For each point: words of the open rows surely inside their threshold, and of the unsure.
+def classify(held, which, words, n_listed, points, slack, inside, unsure):
+    """Words of the open rows surely inside their threshold for each of four points, and unsure.
 
-    `points` (a multiple of four) are codes; each stands for everything within `slack` units of it.
+    Open rows are those of `words[i]` in the tiles `which[i]`, i < n_listed. `points` (4, p) are
+    codes; each stands for everything within `slack` units of it.
     """
-    n_columns = codes.shape[1]
+    n_columns = held.codes.shape[1]
     distances = np.empty((QUERIES, LANES), np.uint16)
-    for tile in range(codes.shape[0]):
-        if open_words[tile] == _NONE:
-            for j in range(points.shape[0]):
-                inside[j, tile] = _NONE
-                unsure[j, tile] = _NONE
-            continue
-        for first in range(0, points.shape[0], QUERIES):
-            l1_tile(codes, tile, points, first, n_columns, distances)
-            for q in range(QUERIES):
-                j = first + q
-                sure = lanes_inside(distances, q, reach_in, tile, slack[j]) & open_words[tile]
-                never = lanes_outside(distances, q, reach_out, tile, slack[j])
-                inside[j, tile] = sure
-                unsure[j, tile] = open_words[tile] & ~sure & ~never
+    for i in range(n_listed):
+        tile, word = np.int64(which[i]), words[i]
+        l1_tile(held.codes, tile, points, 0, n_columns, distances)
+        for q in range(QUERIES):
+            sure = lanes_inside(distances, q, held.reach_in, tile, slack[q]) & word
+            never = lanes_outside(distances, q, held.reach_out, tile, slack[q])
+            inside[q, i] = sure
+            unsure[q, i] = word & ~sure & ~never
 
 
 @jit
-def resolve_unsure(points, coords, thresholds, rows, slots, inside, unsure):
-    """Decide by exact distance what the codes left open; returns how many rows that took."""
-    n_exact = 0
-    for j in range(points.shape[0]):
-        for tile in range(inside.shape[1]):
-            word = unsure[j, tile]
-            while word != _NONE:
-                lane = lowest_bit(word)
-                word &= word - _ONE
-                n_exact += 1
-                row = rows[slots[tile * LANES + lane]]
-                if exact_distance(points[j], coords[row]) < thresholds[row]:
-                    inside[j, tile] |= _ONE << np.uint64(lane)
-    return n_exact
+def nearer(held, point, tile, word):
+    """Word of the rows of `word` that are nearer than their threshold, by exact distance."""
+    found = _NONE
+    while word != _NONE:
+        lane = lowest_bit(word)
+        word &= word - _ONE
+        row = held.rows[tile * LANES + lane]
+        if exact_distance(point, held.coords[row]) < held.thresholds[row]:
+            found |= _ONE << np.uint64(lane)
+    return found
 
 
 @jit
-def enclose(points, starts, lows, unit, centres, slack):
-    """Code-exact centre and radius (in units, rounded up) of each segment of points."""
+def enclose(held, points, bounds, centres, slack):
+    """Code-exact centre and radius (in units, rounded up) of each of four segments of points."""
     n_columns = points.shape[1]
     centre = np.empty(n_columns, np.int64)
-    for s in range(starts.shape[0] - 1):
-        start, stop = starts[s], starts[s + 1]
+    for s in range(bounds.shape[0] - 1):
+        start, stop = bounds[s], bounds[s + 1]
+        if start == stop:
+            continue
         for k in range(n_columns):
             low, high = points[start, k], points[start, k]
             for j in range(start + 1, stop):
                 low, high = min(low, points[j, k]), max(high, points[j, k])
-            middle = low + (high - low) // 2 - lows[k]
-            code = min(max((middle + unit // 2) // unit, 0), 65535)
+            middle = low + (high - low) // 2 - held.lows[k]
+            code = min(max((middle + held.unit // 2) // held.unit, 0), 65535)
             centres[s, k] = code
-            centre[k] = lows[k] + code * unit
+            centre[k] = held.lows[k] + code * held.unit
         radius = 0
         for j in range(start, stop):
             radius = max(radius, exact_distance(points[j], centre))
-        slack[s] = min((radius + unit - 1) // unit, 65535)
-
-
-# ---------------------------------------------------------------- tiles and counts
-
-
-@jit
-def count_bits(words):
-    """Number of set bits."""
-    total = 0
-    for i in range(words.shape[0]):
-        total += np.int64(popcount(words[i]))
-    return total
-
-
-@jit
-def list_bits(words, places):
-    """places[i] = position of the i-th set bit; the rest repeat the last one."""
-    n = 0
-    for tile in range(words.shape[0]):
-        word = words[tile]
-        while word != _NONE:
-            places[n] = tile * LANES + lowest_bit(word)
-            word &= word - _ONE
-            n += 1
-    places[n:] = places[n - 1]
-
-
-@jit
-def gather_tiles(source, places, target):
-    """Pack the rows at `places` (slots of `source`) into tiles of their own."""
-    for tile in range(target.shape[0]):
-        for k in range(source.shape[1]):
-            for lane in range(LANES):
-                place = places[tile * LANES + lane]
-                target[tile, k, lane] = source[place >> 6, k, place & 63]
-
-
-@jit
-def add_members(codes, slots, words, pulls, shift, counts, members):
-    """Add the rows of `words` to the members and to the pull of each bucket; their total pull."""
-    lanes = np.empty(LANES, np.int64)
-    lane_pulls = np.empty(LANES, np.int64)
-    total = 0
-    for tile in range(words.shape[0]):
-        word, n = words[tile], 0
-        while word != _NONE:
-            lanes[n] = lowest_bit(word)
-            word &= word - _ONE
-            slot = slots[tile * LANES + lanes[n]]
-            members[slot // LANES] |= _ONE << np.uint64(slot % LANES)
-            lane_pulls[n] = pulls[slot] if pulls.shape[0] > 0 else 1
-            total += lane_pulls[n]
-            n += 1
-        if n > 0:
-            for k in range(codes.shape[1]):
-                for i in range(n):
-                    counts[k, codes[tile, k, lanes[i]] >> shift] += lane_pulls[i]
-    return total
+        slack[s] = min((radius + held.unit - 1) // held.unit, 65535)
 
 
 # ---------------------------------------------------------------- visited points

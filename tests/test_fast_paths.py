@@ -1,14 +1,19 @@
-"""Every fast path against the slow one: the index, the groups and the memo change no bit."""
+"""Every fast path against the slow one: the index, the groups and the memo change no bit.
+
+What the compiled loops choose by size is forced here by size: many points for groups within groups,
+few members for sorting, many rows for lists that begin anew and for ranks that several rows share.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dshift import crowd, index, shift
+from dshift import chains, crowd, groups, index, shift, tiles
 from dshift.field import Field
 from dshift.metrics import make_embedding
 from dshift.visited import Memo
@@ -25,6 +30,13 @@ def make_test_field(points: np.ndarray, reach: np.ndarray, pulls: np.ndarray) ->
         pulls=pulls,
         weight_of_pull=None,
     )
+
+
+def even_field(points: np.ndarray, reach: int, pulls: np.ndarray | None = None) -> Field:
+    """A field of one reach."""
+    n = len(points)
+    pulls = np.ones(n, np.int64) if pulls is None else pulls
+    return make_test_field(np.ascontiguousarray(points), np.full(n, reach), pulls)
 
 
 @st.composite
@@ -69,6 +81,17 @@ def fast(field: Field, points: np.ndarray, memo: Memo | None = None) -> list[Any
     return list(zip(ends, climbed.n_iter.tolist(), strict=True))
 
 
+def slow_steps(field: Field, points: np.ndarray) -> np.ndarray:
+    onward = [shift.step(field, x) for x in points]
+    return np.array([x if y is None else y for x, y in zip(points, onward, strict=True)])
+
+
+def step_both(field: Field, points: np.ndarray) -> None:
+    """One step of all points, together and one by one."""
+    built = index.build_index(field)
+    np.testing.assert_array_equal(crowd.step_together(built, points), slow_steps(field, points))
+
+
 @given(fields())
 def test_the_index_changes_no_bit(drawn: tuple[Field, Any]) -> None:
     field, rng = drawn
@@ -77,3 +100,120 @@ def test_the_index_changes_no_bit(drawn: tuple[Field, Any]) -> None:
     far = own + 2**45
     for points in (field.points, strange, far):
         assert fast(field, points) == slow(field, points)
+
+
+@given(fields(), st.data())
+def test_a_memo_changes_no_bit(drawn: tuple[Field, Any], data: st.DataObject) -> None:
+    field, rng = drawn
+    if field.points.shape[1] == 0:
+        return
+    memo = Memo(field.points.shape[1], data.draw(st.sampled_from([0, 300, 2**20])))
+    for _ in range(3):
+        points = field.points[rng.integers(0, len(field.points), 30)]
+        assert fast(field, points, memo) == slow(field, points)
+
+
+@settings(max_examples=20)
+@given(fields(most_rows=3_000, most_columns=40), st.booleans())
+def test_many_rows_and_columns(drawn: tuple[Field, Any], all_rows: bool) -> None:
+    """Several words of columns, several tiles, walks of any length."""
+    field, rng = drawn
+    chosen = rng.integers(0, len(field.points), 300 if all_rows else 5)
+    step_both(field, field.points[chosen])
+
+
+def clumps(n: int, p: int, seed: int = 0, width: int = 2**20) -> np.ndarray:
+    """Wide overlapping clumps of distinct values."""
+    rng = np.random.default_rng(seed)
+    centres = rng.integers(0, width, (5, p))
+    spread = rng.integers(-width // 8, width // 8, (n, p))
+    return 2 * (centres[rng.integers(0, 5, n)] + spread)
+
+
+def typical_distance(points: np.ndarray) -> int:
+    return int(np.median(np.abs(points - points[0]).sum(axis=1)))
+
+
+@pytest.mark.parametrize("pulled", [False, True])
+def test_groups_within_groups(pulled: bool) -> None:
+    """More points than one group takes, with work enough to split it twice."""
+    points = clumps(6_000, 5)
+    pulls = np.random.default_rng(1).integers(1, 9, len(points)) if pulled else None
+    field = even_field(points, typical_distance(points) // 3, pulls)
+    seeds = points[:2_000]
+    assert len(seeds) > groups.SPLIT_POINTS * 4
+    assert len(seeds) * len(points) > groups.SPLIT_WORK * 16
+    step_both(field, seeds)
+
+
+@pytest.mark.parametrize("pulled", [False, True])
+def test_lists_begin_anew_and_ranks_are_shared(pulled: bool, monkeypatch: Any) -> None:
+    """So many members that a walk from one group to the next leaves its list; shift is not 0."""
+    monkeypatch.setattr(index, "RANK_BITS", 7)
+    points = clumps(9_000, 3, seed=2)
+    pulls = np.random.default_rng(1).integers(1, 2**40, len(points)) if pulled else None
+    field = even_field(points, typical_distance(points), pulls)
+    built = index.build_index(field)
+    assert built.held.shift > 4
+    assert len(points) > 8 * chains.LISTED
+    rng = np.random.default_rng(3)
+    seeds = points[rng.permutation(len(points))[:60]]
+    expected = slow_steps(field, seeds)
+    for _ in range(2):  # the second time from where the first one ended
+        np.testing.assert_array_equal(crowd.step_together(built, seeds), expected)
+    for seed, end in zip(
+        seeds, expected, strict=True
+    ):  # each a group of its own, far from the last
+        np.testing.assert_array_equal(crowd.step_together(built, seed[None])[0], end)
+
+
+@pytest.mark.parametrize("n_near", [0, 1, 2, chains.FEW, chains.FEW + 1, chains.FEW + 2])
+@pytest.mark.parametrize("pulled", [False, True])
+def test_few_members_are_sorted(n_near: int, pulled: bool) -> None:
+    """On either side of the number of members from which on a chain walks."""
+    rng = np.random.default_rng(n_near)
+    near = 2 * rng.integers(0, 50, (n_near, 4))
+    away = 2 * rng.integers(10**6, 2 * 10**6, (500, 4))
+    pulls = rng.integers(1, 4, n_near + 500) if pulled else None
+    field = even_field(np.concatenate([near, away]), 1_000, pulls)
+    step_both(field, np.concatenate([near, np.array([[25, 25, 25, 25]])]))
+
+
+def test_more_rows_than_16_bits_count() -> None:
+    """Ranks and tallies of 16 bits, with twice as many rows."""
+    points = clumps(140_000, 2, seed=4, width=2**12)
+    field = even_field(points, 2**30)
+    built = index.build_index(field)
+    assert built.held.shift == 2
+    assert built.held.order.dtype == np.uint32
+    step_both(field, points[:5])
+
+
+def test_columns_are_sorted_by_value() -> None:
+    points = clumps(2_000, 4, seed=5, width=2**40)
+    points[::7] = points[0]
+    held = index.build_index(even_field(points, 2**30)).held
+    for k in range(4):
+        values = points[held.rows[held.order[k]], k]
+        assert (np.diff(values) >= 0).all()
+        places = np.empty(len(points), np.int64)
+        places[held.order[k]] = np.arange(len(points))
+        np.testing.assert_array_equal(held.ranks[:, k], places)
+
+
+@pytest.mark.parametrize("leaf", [1, 4, 64])
+@pytest.mark.parametrize("n", [0, 1, 2, 63, 64, 65, 1_000])
+def test_an_order_of_points_is_an_order(n: int, leaf: int) -> None:
+    points = clumps(n, 3) if n else np.empty((0, 3), np.int64)
+    np.testing.assert_array_equal(np.sort(tiles.order_points(points, leaf)), np.arange(n))
+
+
+def test_scratch_is_lent_to_one_at_a_time() -> None:
+    points = clumps(200, 3)
+    built = index.build_index(even_field(points, typical_distance(points)))
+    with built.nest(10) as one, built.nest(10) as other:
+        assert one is not other
+    with built.nest(10) as again:
+        assert again is one or again is other
+    with built.nest(10_000) as larger:
+        assert larger.which.shape[0] > one.which.shape[0]

@@ -23,9 +23,12 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
+import dshift.groups
+import dshift.index
 import dshift.kernels
-import dshift.simd
 import dshift.tiles
+from dshift.field import Field
+from dshift.metrics import make_embedding
 from tests.benchmarks import common
 from tests.benchmarks.common import Row, note, print_table, stopwatch
 
@@ -207,16 +210,34 @@ def distance_cases(n: int, n_columns: int) -> Iterator[Case]:
 
 def _classify(points: NDArray[np.int64], queries: NDArray[np.int64]) -> tuple[int, Any]:
     """Return the elements and the call of the index's distance kernel: whole tiles of codes."""
-    n_tiles, n_columns = len(points) // dshift.simd.LANES, points.shape[1]
-    kept = points[: n_tiles * dshift.simd.LANES] >> 21
-    codes = aligned_empty(kept.size, "uint16").reshape(n_tiles, n_columns, -1)
-    codes[:] = kept.reshape(n_tiles, -1, n_columns).transpose(0, 2, 1)
-    reach = np.full((n_tiles, dshift.simd.LANES), 500, np.uint16)
-    words = np.full(n_tiles, ~np.uint64(0))
-    near, slack = (queries >> 21).astype(np.uint16), np.zeros(len(queries), np.uint16)
-    inside, unsure = (np.empty((len(queries), n_tiles), np.uint64) for _ in range(2))
-    arguments = (codes, reach, reach, words, near, slack, inside, unsure)
-    return len(queries) * kept.size, lambda: dshift.tiles.classify(*arguments)
+    held = _index(points).held
+    n_tiles, n_columns = held.codes.shape[:2]
+    which, words = np.arange(n_tiles, dtype=np.int32), np.full(n_tiles, ~np.uint64(0))
+    codes, slack = np.empty((4, n_columns), np.uint16), np.empty(4, np.uint16)
+    inside, unsure = (np.empty((4, n_tiles), np.uint64) for _ in range(2))
+
+    def four_at_a_time() -> None:
+        for first in range(0, len(queries), 4):
+            dshift.tiles.encode_points(held, queries, first, first + 4, codes, slack)
+            dshift.tiles.classify(held, which, words, n_tiles, codes, slack, inside, unsure)
+
+    return len(queries) * held.codes.size, four_at_a_time
+
+
+def _index(points: NDArray[np.int64]) -> dshift.index.Index:
+    n, n_columns = points.shape
+    reach = np.full(n, n_columns << 24)
+    return dshift.index.build_index(
+        Field(
+            embedding=make_embedding("l1", n_columns, None, None, None),
+            points=points,
+            weights=np.ones(n),
+            bandwidth=reach.astype(np.float64),
+            reach=reach,
+            pulls=np.ones(n, np.int64),
+            weight_of_pull=None,
+        )
+    )
 
 
 def median_cases(n: int, n_columns: int) -> Iterator[Case]:
@@ -230,7 +251,18 @@ def median_cases(n: int, n_columns: int) -> Iterator[Case]:
         elements,
         lambda: dshift.kernels.weighted_medians(points, active, pulls, out),
     )
+    yield Case(f"step, {n:,} rows", "uint16", *_steps(points))
     yield Case(f"np.median, {n:,} rows", "int64", elements, lambda: np.median(points, axis=0))
+
+
+def _steps(points: NDArray[np.int64]) -> tuple[int, Any]:
+    """Return what brute force would handle, and the call: one whole step of many points."""
+    index = _index(points)
+    queries = points[index.held.rows[:256]]
+    nest = dshift.groups.make_nest(*points.shape, index.held.ranks.shape[1], len(queries))
+    moved = queries.copy()
+    elements = len(queries) * points.size
+    return elements, lambda: dshift.groups.step_points(index.held, nest, queries, moved)
 
 
 def _points(n: int, n_columns: int) -> NDArray[np.int64]:

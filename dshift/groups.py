@@ -1,0 +1,215 @@
+"""One compiled function that moves many points by one step: groups, distances, medians.
+
+Points come in an order that keeps neighbours together. For a group, one distance from its centre
+settles every row nearer than its threshold minus the radius (inside for all points) or farther than
+threshold plus radius (outside for all); the group is split in four until what is left open is worth
+deciding row by row. All of it runs without the interpreter, so that threads do not wait for each
+other.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dshift.chains import Chain, begin_lists, change_members, make_chain, take_medians
+from dshift.kernels import jit
+from dshift.simd import LANES, QUERIES, popcount
+from dshift.tiles import classify, enclose, encode_points, nearer
+
+SPLIT_WORK = 1 << 17  # points x open rows above which a group is worth splitting
+SPLIT_POINTS = 96  # and the fewest points for it
+DEEPEST = 16  # splits in four: more than any number of points in memory has
+
+_NONE = np.uint64(0)
+
+
+class Nest(NamedTuple):
+    """Groups within groups: for each depth, its open rows and how they lie to its four parts."""
+
+    chain: Chain
+    which: Any  # (depths, tiles) int32: tiles with open rows
+    words: Any  # (depths, tiles) uint64: those rows
+    n_open: Any  # (depths,) int64: how many tiles
+    bounds: Any  # (depths, 5) int64: points of the parts
+    part: Any  # (depths,) int64: the part that is next
+    inside: Any  # (depths, 4, tiles) uint64: inside for all points of a part
+    unsure: Any  # (depths, 4, tiles) uint64: open for them
+    common: Any  # (tiles,) uint64: members that all points of the group have
+    possible: Any  # (tiles,) uint64: rows that may be a member of some
+    codes: Any  # (4, p) uint16: of centres, or of points
+    slack: Any  # (4,) uint16
+    n_pairs: Any  # (1,) int64: distances evaluated
+
+
+def make_nest(n_rows: int, n_columns: int, padded: int, n_points: int) -> Nest:
+    """Return scratch for steps of up to `n_points` points."""
+    depths, n_tiles = 2, -(-n_rows // LANES)
+    while n_points > SPLIT_POINTS and depths < DEEPEST:
+        n_points = -(-n_points // QUERIES)
+        depths += 1
+    return Nest(
+        chain=make_chain(n_rows, n_columns, padded),
+        which=np.empty((depths, n_tiles), np.int32),
+        words=np.empty((depths, n_tiles), np.uint64),
+        n_open=np.zeros(depths, np.int64),
+        bounds=np.zeros((depths, QUERIES + 1), np.int64),
+        part=np.zeros(depths, np.int64),
+        inside=np.empty((depths, QUERIES, n_tiles), np.uint64),
+        unsure=np.empty((depths, QUERIES, n_tiles), np.uint64),
+        common=np.zeros(n_tiles, np.uint64),
+        possible=np.zeros(n_tiles, np.uint64),
+        codes=np.zeros((QUERIES, n_columns), np.uint16),
+        slack=np.zeros(QUERIES, np.uint16),
+        n_pairs=np.zeros(1, np.int64),
+    )
+
+
+@jit
+def _open_all(held, nest):
+    """At depth 0, every row is open."""
+    n_tiles = nest.common.shape[0]
+    for tile in range(n_tiles):
+        nest.which[0, tile] = tile
+        nest.words[0, tile] = ~_NONE
+        nest.common[tile] = _NONE
+    n_last = held.rows.shape[0] % LANES
+    if n_last > 0:
+        nest.words[0, n_tiles - 1] = (np.uint64(1) << np.uint64(n_last)) - np.uint64(1)
+    nest.n_open[0] = n_tiles
+
+
+@jit
+def _divide(held, nest, points, depth, start, stop):
+    """Cut points start..stop - 1 in four, and find out how the open rows lie to each part."""
+    for part in range(QUERIES + 1):
+        nest.bounds[depth, part] = start + part * (stop - start) // QUERIES
+    nest.part[depth] = 0
+    enclose(held, points, nest.bounds[depth], nest.codes, nest.slack)
+    n_open = nest.n_open[depth]
+    classify(
+        held,
+        nest.which[depth],
+        nest.words[depth],
+        n_open,
+        nest.codes,
+        nest.slack,
+        nest.inside[depth],
+        nest.unsure[depth],
+    )
+    nest.n_pairs[0] += QUERIES * n_open * LANES
+
+
+@jit
+def _enter(nest, depth, part):
+    """Make the rows that are open for a part those of the next depth; how many."""
+    n, n_rows = 0, 0
+    for i in range(nest.n_open[depth]):
+        tile = nest.which[depth, i]
+        nest.common[tile] |= nest.inside[depth, part, i]
+        word = nest.unsure[depth, part, i]
+        if word != _NONE:
+            nest.which[depth + 1, n] = tile
+            nest.words[depth + 1, n] = word
+            n += 1
+            n_rows += np.int64(popcount(word))
+    nest.n_open[depth + 1] = n
+    return n_rows
+
+
+@jit
+def _leave(nest, depth, part):
+    """Take the members of a part away again."""
+    for i in range(nest.n_open[depth]):
+        nest.common[nest.which[depth, i]] &= ~nest.inside[depth, part, i]
+
+
+@jit
+def _set_members(which, n_open, common, own, members, changed, n_changed, everywhere):
+    """Let the chain have the members that are common to the group, and the point's own.
+
+    Between points of a group nothing changes but the open tiles; from group to group, `everywhere`.
+    """
+    if not everywhere:
+        for i in range(n_open):
+            tile = np.int64(which[i])
+            word = common[tile] | own[i]
+            if word != members[tile]:
+                change_members(members, tile, word, changed, n_changed)
+        return
+    i = 0
+    for tile in range(common.shape[0]):
+        word = common[tile]
+        if i < n_open and which[i] == tile:
+            word |= own[i]
+            i += 1
+        if word != members[tile]:
+            change_members(members, tile, word, changed, n_changed)
+
+
+@jit
+def _resolve(held, point, which, n_open, own, unsure):
+    """Decide by exact distance what the codes left open."""
+    for i in range(n_open):
+        if unsure[i] != _NONE:
+            own[i] |= nearer(held, point, np.int64(which[i]), unsure[i])
+
+
+@jit
+def _settle(held, nest, depth, points, start, stop, moved):
+    """Move the points of a group: decide its open rows for each of them, then take medians."""
+    chain, common, n_open = nest.chain, nest.common, nest.n_open[depth]
+    which, words = nest.which[depth], nest.words[depth]
+    inside, unsure = nest.inside[depth], nest.unsure[depth]
+    for tile in range(common.shape[0]):
+        nest.possible[tile] = common[tile]
+    for i in range(n_open):
+        nest.possible[which[i]] |= words[i]
+    begin_lists(held, chain)
+    for first in range(start, stop, QUERIES):
+        last = min(first + QUERIES, stop)
+        encode_points(held, points, first, last, nest.codes, nest.slack)
+        classify(held, which, words, n_open, nest.codes, nest.slack, inside, unsure)
+        nest.n_pairs[0] += (last - first) * n_open * LANES
+        for j in range(first, last):
+            own = inside[j - first]
+            _resolve(held, points[j], which, n_open, own, unsure[j - first])
+            _set_members(
+                which,
+                n_open,
+                common,
+                own,
+                chain.members,
+                chain.changed,
+                chain.n_changed,
+                j == start,
+            )
+            take_medians(held, chain, nest.possible, moved[j])
+
+
+@jit
+def step_points(held, nest, points, moved):
+    """moved[j] = the next point of points[j], for all of them; `moved` begins as a copy."""
+    _open_all(held, nest)
+    _divide(held, nest, points, 0, 0, points.shape[0])
+    depth = 0
+    while depth >= 0:
+        part = nest.part[depth]
+        if part == QUERIES:
+            depth -= 1
+            if depth >= 0:
+                _leave(nest, depth, nest.part[depth] - 1)
+            continue
+        nest.part[depth] += 1
+        start, stop = nest.bounds[depth, part], nest.bounds[depth, part + 1]
+        if start == stop:
+            continue
+        n_rows = _enter(nest, depth, part)
+        n_points = stop - start
+        if n_points > SPLIT_POINTS and n_points * n_rows > SPLIT_WORK:
+            depth += 1
+            _divide(held, nest, points, depth, start, stop)
+        else:
+            _settle(held, nest, depth + 1, points, start, stop, moved)
+            _leave(nest, depth, part)
