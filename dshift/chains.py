@@ -1,10 +1,11 @@
 """Compiled loops for medians along a chain of points: each from those of the point before it.
 
-Neighbouring points share most of their members, and their medians lie close together. A *chain*
-remembers the last point's members as bits and, for each column, a bound near the median with the
-pull of the members below it. For the next point, the rows that entered or left are compared with
-the bounds of all columns at once; then each column walks, in the order of its values, from the
-bound to the median.
+Neighbouring points share most of their members, and their medians lie close together. A *state*
+remembers a point's members as bits and, for each column, a bound near the median with the pull of
+the members below it. For the next point, the rows that entered or left are compared with the bounds
+of all columns at once; then each column walks, in the order of its values, from the bound to the
+median. A chain keeps the states that groups of points ended with: a new group goes on from the one
+that is nearest to its first point.
 
 Most rows that a walk would pass are members of no point of the group. So the rows that can be
 members (`possible`) are listed for each column, outwards from where the group began and only as far
@@ -20,8 +21,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dshift.kernels import jit
-from dshift.simd import LANES, RANKS_AT_ONCE, count_below, lowest_bit
+from dshift.simd import LANES, RANKS_AT_ONCE, count_below, lowest_bit, popcount
 
+STATES = 32  # that a chain remembers
+NEAR = 4  # a state is gone on from in place if it differs in less than this part of the members
 LISTED = 512  # rows listed on either side of where a group began
 SCANNED = 32  # rows looked at for the list at a time
 TALLIED = 60_000  # rows whose number 16 bits hold
@@ -33,12 +36,13 @@ _NONE = np.uint64(0)
 
 
 class Chain(NamedTuple):
-    """Members and medians of the last point; scratch for the next one."""
+    """States of points that were moved before, and scratch for the next one."""
 
-    members: Any  # (tiles,) uint64
-    size: Any  # (2,) int64: number of members, and their pull
-    bounds: Any  # (padded,) uint16: a rank of each column
-    counts: Any  # (p,) int64: pull of the members whose rank is below the bound
+    members: Any  # (states, tiles) uint64
+    size: Any  # (states, 2) int64: number of members, and their pull
+    bounds: Any  # (states, padded) uint16: a rank of each column
+    counts: Any  # (states, p) int64: pull of the members whose rank is below the bound
+    used: Any  # (states,) int64: when a group last went on from a state; 0 for never
     changed: Any  # (2, n) int32: slots that entered, and that left, since the counts were made
     n_changed: Any  # (2,) int64
     tally: Any  # (RANKS_AT_ONCE,) uint16
@@ -50,12 +54,13 @@ class Chain(NamedTuple):
 
 
 def make_chain(n_rows: int, n_columns: int, padded: int) -> Chain:
-    """Return a chain without members."""
+    """Return a chain whose states have no members."""
     return Chain(
-        members=np.zeros(-(-n_rows // LANES), np.uint64),
-        size=np.zeros(2, np.int64),
-        bounds=np.zeros(padded, np.uint16),
-        counts=np.zeros(n_columns, np.int64),
+        members=np.zeros((STATES, -(-n_rows // LANES)), np.uint64),
+        size=np.zeros((STATES, 2), np.int64),
+        bounds=np.zeros((STATES, padded), np.uint16),
+        counts=np.zeros((STATES, n_columns), np.int64),
+        used=np.zeros(STATES, np.int64),
         changed=np.empty((2, n_rows), np.int32),
         n_changed=np.zeros(2, np.int64),
         tally=np.empty(RANKS_AT_ONCE, np.uint16),
@@ -65,6 +70,39 @@ def make_chain(n_rows: int, n_columns: int, padded: int) -> Chain:
         at=np.zeros(n_columns, np.int64),
         found=np.empty((2, n_columns), np.int64),
     )
+
+
+# ---------------------------------------------------------------- states
+
+
+@jit
+def choose_state(chain, wanted):
+    """State to go on from to the members `wanted` (tiles,): the nearest, or a copy of it."""
+    nearest, least, oldest, n_wanted, latest = 0, np.int64(-1), 0, 0, 0
+    for tile in range(wanted.shape[0]):
+        n_wanted += np.int64(popcount(wanted[tile]))
+    for state in range(STATES):
+        latest = max(latest, chain.used[state])
+        if chain.used[state] < chain.used[oldest]:
+            oldest = state
+        if chain.used[state] > 0:
+            differ = 0
+            for tile in range(wanted.shape[0]):
+                differ += np.int64(popcount(wanted[tile] ^ chain.members[state, tile]))
+            if least < 0 or differ < least:
+                nearest, least = state, differ
+    if NEAR * least > n_wanted and oldest != nearest:
+        for tile in range(wanted.shape[0]):
+            chain.members[oldest, tile] = chain.members[nearest, tile]
+        for k in range(chain.bounds.shape[1]):
+            chain.bounds[oldest, k] = chain.bounds[nearest, k]
+        for k in range(chain.counts.shape[1]):
+            chain.counts[oldest, k] = chain.counts[nearest, k]
+        chain.size[oldest, 0] = chain.size[nearest, 0]
+        chain.size[oldest, 1] = chain.size[nearest, 1]
+        nearest = oldest
+    chain.used[nearest] = latest + 1
+    return nearest
 
 
 # ---------------------------------------------------------------- members
@@ -91,28 +129,28 @@ def change_members(members, tile, word, changed, n_changed):
 
 
 @jit
-def _count_changed(held, chain):
-    """Bring sizes and counts up to date with the rows that entered or left."""
-    n_columns = chain.counts.shape[0]
+def _count_changed(held, chain, bounds, counts, size):
+    """Bring size and counts of a state up to date with the rows that entered or left."""
+    n_columns = counts.shape[0]
     for side in range(2):
         n, sign, slots = chain.n_changed[side], 1 - 2 * side, chain.changed[side]
         chain.n_changed[side] = 0
-        chain.size[0] += sign * n
+        size[0] += sign * n
         if held.pulls.shape[0] == 0:
-            chain.size[1] += sign * n
+            size[1] += sign * n
             for begin in range(0, n, TALLIED):
                 end = min(begin + TALLIED, n)
                 for first in range(0, n_columns, RANKS_AT_ONCE):
-                    count_below(held.ranks, slots, begin, end, chain.bounds, first, chain.tally)
+                    count_below(held.ranks, slots, begin, end, bounds, first, chain.tally)
                     for k in range(first, min(first + RANKS_AT_ONCE, n_columns)):
-                        chain.counts[k] += sign * np.int64(chain.tally[k - first])
+                        counts[k] += sign * np.int64(chain.tally[k - first])
         else:
             for i in range(n):
                 pull = sign * held.pulls[slots[i]]
-                chain.size[1] += pull
+                size[1] += pull
                 for k in range(n_columns):
-                    if held.ranks[slots[i], k] < chain.bounds[k]:
-                        chain.counts[k] += pull
+                    if held.ranks[slots[i], k] < bounds[k]:
+                        counts[k] += pull
 
 
 @jit
@@ -138,10 +176,10 @@ def _begin_list(k, place, n_listed, edges, at):
 
 
 @jit
-def begin_lists(held, chain):
+def begin_lists(held, chain, state):
     """Begin the lists of a new group at the bounds."""
-    for k in range(chain.counts.shape[0]):
-        place = np.int64(chain.bounds[k]) << held.shift
+    for k in range(chain.at.shape[0]):
+        place = np.int64(chain.bounds[state, k]) << held.shift
         _begin_list(k, place, chain.n_listed, chain.edges, chain.at)
 
 
@@ -313,26 +351,28 @@ def _medians_of_few(held, members, n_members, total, result):
 
 
 @jit
-def take_medians(held, chain, possible, result):
-    """Medians of the chain's members into `result` (p,), which stays as it is without members."""
-    _count_changed(held, chain)
-    n_members, total = chain.size[0], chain.size[1]
+def take_medians(held, chain, state, possible, result):
+    """Medians of a state's members into `result` (p,), which stays as it is without members."""
+    members, size = chain.members[state], chain.size[state]
+    bounds, counts = chain.bounds[state], chain.counts[state]
+    _count_changed(held, chain, bounds, counts, size)
+    n_members, total = size[0], size[1]
     if n_members == 0:
         return
     if n_members <= FEW + held.order.shape[1] // FEW_OF:
-        _medians_of_few(held, chain.members, n_members, total, result)
+        _medians_of_few(held, members, n_members, total, result)
         return
     _walk_columns(
         held.order,
         held.ranks,
         held.shift,
         held.pulls,
-        chain.members,
+        members,
         possible,
         (total + 1) // 2,
         total // 2 + 1,
-        chain.bounds,
-        chain.counts,
+        bounds,
+        counts,
         chain.listed,
         chain.n_listed,
         chain.edges,

@@ -13,7 +13,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dshift.chains import Chain, begin_lists, change_members, make_chain, take_medians
+from dshift.chains import (
+    Chain,
+    begin_lists,
+    change_members,
+    choose_state,
+    make_chain,
+    take_medians,
+)
 from dshift.kernels import jit
 from dshift.simd import LANES, QUERIES, popcount
 from dshift.tiles import classify, enclose, encode_points, nearer
@@ -38,6 +45,7 @@ class Nest(NamedTuple):
     unsure: Any  # (depths, 4, tiles) uint64: open for them
     common: Any  # (tiles,) uint64: members that all points of the group have
     possible: Any  # (tiles,) uint64: rows that may be a member of some
+    wanted: Any  # (tiles,) uint64: members of the group's first point
     codes: Any  # (4, p) uint16: of centres, or of points
     slack: Any  # (4,) uint16
     n_pairs: Any  # (1,) int64: distances evaluated
@@ -60,6 +68,7 @@ def make_nest(n_rows: int, n_columns: int, padded: int, n_points: int) -> Nest:
         unsure=np.empty((depths, QUERIES, n_tiles), np.uint64),
         common=np.zeros(n_tiles, np.uint64),
         possible=np.zeros(n_tiles, np.uint64),
+        wanted=np.zeros(n_tiles, np.uint64),
         codes=np.zeros((QUERIES, n_columns), np.uint16),
         slack=np.zeros(QUERIES, np.uint16),
         n_pairs=np.zeros(1, np.int64),
@@ -126,24 +135,28 @@ def _leave(nest, depth, part):
 
 
 @jit
-def _set_members(which, n_open, common, own, members, changed, n_changed, everywhere):
-    """Let the chain have the members that are common to the group, and the point's own.
+def _begin_chain(held, nest, which, n_open, own):
+    """Go on from the state that is nearest to the members of a group's first point; which it is."""
+    chain, wanted = nest.chain, nest.wanted
+    for tile in range(wanted.shape[0]):
+        wanted[tile] = nest.common[tile]
+    for i in range(n_open):
+        wanted[which[i]] |= own[i]
+    state = choose_state(chain, wanted)
+    begin_lists(held, chain, state)
+    members = chain.members[state]
+    for tile in range(wanted.shape[0]):
+        if wanted[tile] != members[tile]:
+            change_members(members, tile, wanted[tile], chain.changed, chain.n_changed)
+    return state
 
-    Between points of a group nothing changes but the open tiles; from group to group, `everywhere`.
-    """
-    if not everywhere:
-        for i in range(n_open):
-            tile = np.int64(which[i])
-            word = common[tile] | own[i]
-            if word != members[tile]:
-                change_members(members, tile, word, changed, n_changed)
-        return
-    i = 0
-    for tile in range(common.shape[0]):
-        word = common[tile]
-        if i < n_open and which[i] == tile:
-            word |= own[i]
-            i += 1
+
+@jit
+def _go_on(which, n_open, common, own, members, changed, n_changed):
+    """From one point of a group to the next, nothing changes but the open tiles."""
+    for i in range(n_open):
+        tile = np.int64(which[i])
+        word = common[tile] | own[i]
         if word != members[tile]:
             change_members(members, tile, word, changed, n_changed)
 
@@ -166,7 +179,7 @@ def _settle(held, nest, depth, points, start, stop, moved):
         nest.possible[tile] = common[tile]
     for i in range(n_open):
         nest.possible[which[i]] |= words[i]
-    begin_lists(held, chain)
+    state = 0
     for first in range(start, stop, QUERIES):
         last = min(first + QUERIES, stop)
         encode_points(held, points, first, last, nest.codes, nest.slack)
@@ -175,17 +188,12 @@ def _settle(held, nest, depth, points, start, stop, moved):
         for j in range(first, last):
             own = inside[j - first]
             _resolve(held, points[j], which, n_open, own, unsure[j - first])
-            _set_members(
-                which,
-                n_open,
-                common,
-                own,
-                chain.members,
-                chain.changed,
-                chain.n_changed,
-                j == start,
-            )
-            take_medians(held, chain, nest.possible, moved[j])
+            if j == start:
+                state = _begin_chain(held, nest, which, n_open, own)
+            else:
+                members = chain.members[state]
+                _go_on(which, n_open, common, own, members, chain.changed, chain.n_changed)
+            take_medians(held, chain, state, nest.possible, moved[j])
 
 
 @jit
