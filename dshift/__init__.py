@@ -23,6 +23,7 @@ _ROOM_OF_NAME = {
     "Forecast": "planning",
     "Metric": "metrics",
     "BlockFailed": "errors",
+    "ClusterLost": "errors",
     "DshiftError": "errors",
     "InvalidInput": "errors",
     "InvalidType": "errors",
@@ -34,6 +35,7 @@ _ROOMS = ("demo", "engine")
 # Without `MedianShift`: a star import must not need scikit-learn.
 __all__ = [
     "BlockFailed",
+    "ClusterLost",
     "DshiftError",
     "Forecast",
     "InvalidInput",
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
     from dshift.api import fit, plan
     from dshift.errors import (
         BlockFailed,
+        ClusterLost,
         DshiftError,
         InvalidInput,
         InvalidType,

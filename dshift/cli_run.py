@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from json import dumps
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import click
 
 import dshift
+from dshift.environment import Configured
+from dshift.redaction import public_name
 from dshift.terminal import (
     NumberOr,
     Numbers,
@@ -27,10 +30,12 @@ from dshift.terminal import (
     write_new,
 )
 
+log = logging.getLogger("dshift")
 
-@click.command()
-@click.argument("data", metavar="IN")
-@click.argument("out")
+
+@click.command(cls=Configured)
+@click.argument("data", metavar="IN", envvar="DSHIFT_FIT_IN")
+@click.argument("out", envvar="DSHIFT_FIT_OUT")
 @click.option(
     "--bandwidth",
     type=NumberOr(auto="auto"),
@@ -52,6 +57,12 @@ from dshift.terminal import (
     show_default=True,
     help="Climb from all samples, a number (500) or a share (0.1) of them.",
 )
+@click.option("--threads", type=click.IntRange(1), help="Of this process.  [default: CPUs]")
+@click.option(
+    "--block-size",
+    type=click.IntRange(1),
+    help="Seeds that are recorded together.  [default: by their number]",
+)
 @metric_options
 @run_options
 @json_option
@@ -59,6 +70,8 @@ def fit(
     data: str,
     out: str,
     weights: str | None,
+    threads: int | None,
+    block_size: int | None,
     scheduler: str | None,
     workers: int | None,
     progress: bool | None,
@@ -73,11 +86,18 @@ def fit(
     \b
       dshift fit hist.zarr found.zarr --bandwidth 2.5
       dshift fit s3://b/hist.zarr s3://b/found.zarr --bandwidth auto --scheduler tcp://host:8786
+      DSHIFT_FIT_IN=hist.zarr DSHIFT_FIT_OUT=found.zarr DSHIFT_FIT_BANDWIDTH=2.5 dshift fit
     """
+    from dshift.engine import settings
     from dshift.summary import describe_result, summarise
 
-    started = time.perf_counter()
-    with resumable(out), session(scheduler, workers, progress) as client:
+    started, shown = time.perf_counter(), public_name(out)
+    with (
+        resumable(out),
+        session(scheduler, workers, progress) as client,
+        settings(block_size=block_size, threads=threads),
+    ):
+        log.info("fit of %s into %s", public_name(data), shown)
         result = dshift.fit(
             open_data(data),
             weights=read_weights(data, weights),
@@ -88,9 +108,9 @@ def fit(
         )
     seconds = round(time.perf_counter() - started, 3)
     if json:
-        click.echo(dumps({"store": out, "seconds": seconds} | summarise(result)))
+        click.echo(dumps({"store": shown, "seconds": seconds} | summarise(result)))
     else:
-        click.echo(f"{describe_result(result)}; {seconds:.1f} s\nresult: {out}")
+        click.echo(f"{describe_result(result)}; {seconds:.1f} s\nresult: {shown}")
 
 
 @click.command()

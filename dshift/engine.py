@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from dshift import tasks
 from dshift.courier import Courier
-from dshift.errors import DshiftError, InvalidInput, InvalidType
+from dshift.errors import ClusterLost, DshiftError, InvalidInput, InvalidType
 from dshift.held import JobRef, forget, room_in
 from dshift.metrics import EXACT_KINDS, count_coords
 from dshift.modes import Clustering, merge
@@ -217,7 +217,8 @@ class Cluster:
 
     def _cut_off(self) -> DshiftError:
         scheduler = getattr(self._client.scheduler, "address", "closed")
-        return run_failed(f"the connection to the scheduler ({scheduler}) was lost", self._place)
+        lost = f"the connection to the scheduler ({scheduler}) was lost"
+        return run_failed(lost, self._place, ClusterLost)
 
     def _under_way(self) -> UnderWay:
         from distributed import as_completed
@@ -232,8 +233,8 @@ class Cluster:
         self._refuse_if_cut_off()
         self._losses[str(lost)] += 1
         if self._losses[str(lost)] > MOST_LOSSES:
-            times = f"{MOST_LOSSES + 1} times"
-            raise run_failed(f"the cluster lost the same task {times}", self._place)
+            lost_it = f"the cluster lost the same task {MOST_LOSSES + 1} times"
+            raise run_failed(lost_it, self._place, ClusterLost)
         self._courier.send_again()
 
     def survey(self) -> Survey:

@@ -24,5 +24,9 @@ class BlockFailed(DshiftError, RuntimeError):
     """A block of seeds that could not be finished; what was recorded stays good."""
 
 
+class ClusterLost(BlockFailed):
+    """A cluster that went away, or keeps losing work; what was recorded stays good."""
+
+
 class PlanRefused(DshiftError, MemoryError):
     """A job that would not fit, refused before anything runs."""

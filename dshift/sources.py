@@ -10,7 +10,6 @@ import contextlib
 import itertools
 import math
 import os
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,6 +21,7 @@ import zarr
 from xarray.indexes import PandasMultiIndex
 
 from dshift.errors import InvalidInput, InvalidType, MissingData
+from dshift.redaction import public_name
 
 Sizes = tuple[tuple[int, ...], ...]  # chunk sizes along each dimension, as Dask writes them
 
@@ -159,14 +159,6 @@ def _open_path(path: str) -> tuple[str, Any]:
         f"`data`={origin!r} holds no Zarr array or group; check that it exists, or open another "
         "format with xarray and give the DataArray"
     ) from cause
-
-
-def public_name(text: str) -> str:
-    """Strip user, password, query and fragment from a URL; a plain path stays as it is."""
-    if "://" not in text:
-        return text
-    # The second form is a secret with bare slashes, as AWS hands them out (not host:port/...).
-    return re.sub(r"//[^/]*@|//[^/:]*:(?!\d+/).*@", "//", re.split(r"[?#]", text, maxsplit=1)[0])
 
 
 def _from_group(group: zarr.Group, variable: str | None, origin: str) -> _Found:

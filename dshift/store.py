@@ -22,8 +22,8 @@ import xarray as xr
 import zarr
 
 from dshift.errors import InvalidInput, InvalidType
+from dshift.redaction import public_name
 from dshift.shift import Climbed
-from dshift.sources import public_name
 
 ROOT = "zarr.json"
 RUN_FOLDER = "dshift"

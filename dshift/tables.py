@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from dshift.counting import plain_array, refuse_unless_numbers
 from dshift.errors import InvalidInput, MissingData
+from dshift.redaction import public_name
 from dshift.rows import Piece, Rows
-from dshift.sources import _is_dask_array, public_name
+from dshift.sources import _is_dask_array
 
 BATCH_VALUES = 2**20  # short series are counted together, so many values at a time
 

@@ -15,12 +15,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from dshift.errors import BlockFailed, DshiftError, PlanRefused
+from dshift.errors import BlockFailed, ClusterLost, DshiftError, PlanRefused
+from dshift.redaction import public_name, public_text
 
 if TYPE_CHECKING:
     import xarray as xr
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+# For the scheduler to answer; in a job it may start at the same time.
+CONNECT_TIMEOUT = "60s"
 
 EXIT_CODES = """\b
 Exit codes:
@@ -28,7 +32,8 @@ Exit codes:
   1    a fault in dshift itself, with a traceback
   2    a wrong option, path or input
   3    the plan was refused: the job does not fit into memory
-  4    a block or the cluster failed; what was stored stays good
+  4    a block failed; what was stored stays good
+  5    the cluster was lost or never reached; what was stored stays good
   75   fit was interrupted (Ctrl-C, SIGTERM): the same command continues
   130  another command was interrupted"""
 
@@ -46,9 +51,15 @@ class Refused(click.ClickException):
 
 
 class Failed(click.ClickException):
-    """One line on stderr for a block or a cluster that failed."""
+    """One line on stderr for a block that failed."""
 
     exit_code = 4
+
+
+class Lost(click.ClickException):
+    """One line on stderr for a cluster that went away, or is out of reach."""
+
+    exit_code = 5
 
 
 class Interrupted(click.ClickException):
@@ -75,6 +86,8 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except PlanRefused as error:
             raise Refused(_one_line(error)) from error
+        except ClusterLost as error:
+            raise Lost(_one_line(error)) from error
         except BlockFailed as error:
             raise Failed(_one_line(error)) from error
         except (DshiftError, OSError) as error:
@@ -84,7 +97,7 @@ class Commands(click.Group):
 
 
 def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    return public_text(" ".join(str(error).split())) or type(error).__name__
 
 
 class Numbers(click.ParamType):  # type: ignore[type-arg,unused-ignore]
@@ -161,7 +174,7 @@ run_options = options(
         "--scheduler",
         envvar="DSHIFT_SCHEDULER",
         metavar="ADDRESS",
-        help="Run on this Dask cluster, as tcp://host:8786.",
+        help="Run on this Dask cluster: tcp://host:8786, tls://host:8786, or its scheduler file.",
     ),
     click.option("--workers", type=click.IntRange(1), help="Run on so many processes, made here."),
     click.option(
@@ -192,21 +205,37 @@ def session(scheduler: str | None, workers: int | None, progress: bool | None) -
             _say_where(client, progress)
             yield client
         return
+    is_file = "://" not in str(scheduler)
+    if is_file and not os.path.exists(str(scheduler)):
+        raise BadInput(f"--scheduler {scheduler}: is no address, and no file is there.")
     try:
-        client = Client(scheduler, timeout="20s")
+        client = Client(
+            **{"scheduler_file" if is_file else "address": scheduler}, timeout=CONNECT_TIMEOUT
+        )
     except (OSError, ValueError) as error:
-        raise Failed(
+        raise Lost(
             f"--scheduler {scheduler}: cannot be reached ({_one_line(error)}); check the address, "
             "and that a scheduler runs there."
+        ) from error
+    except TypeError as error:
+        # Dask's way to say that an address is tls:// and no certificate was given.
+        raise BadInput(
+            f"--scheduler {scheduler}: needs certificates ({_one_line(error)}); name their files "
+            "in DASK_DISTRIBUTED__COMM__TLS__CA_FILE, ..._CLIENT__CERT and ..._CLIENT__KEY."
         ) from error
     with client:
         _say_where(client, progress)
         yield client
 
 
+class _PublicLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return public_text(super().format(record))
+
+
 def _log_lines() -> None:
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
+    handler.setFormatter(_PublicLines("%(asctime)s %(name)s %(levelname)s %(message)s"))
     log = logging.getLogger("dshift")
     log.handlers = [handler]
     log.setLevel(logging.INFO)
@@ -235,9 +264,10 @@ def resumable(store: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        command = shlex.join(["dshift", *sys.argv[1:]])
+        command = shlex.join(["dshift", *map(public_name, sys.argv[1:])])
         raise Resumable(
-            f"interrupted. Finished blocks are in {store}; this continues from them: {command}"
+            f"interrupted. Finished blocks are in {public_name(store)}; "
+            f"this continues from them: {command}"
         ) from None
     finally:
         for number, handler in before.items():

@@ -41,8 +41,12 @@ _settings: ContextVar[Settings] = ContextVar("dshift_settings", default=_DEFAULT
 
 @contextmanager
 def settings(*, block_size: int | None = None, threads: int | None = None) -> Iterator[None]:
-    """Within this context, cut runs into blocks of `block_size` seeds and use `threads` threads."""
-    token = _settings.set(Settings(block_size, threads or CPU_COUNT))
+    """Within this context, cut runs into blocks of `block_size` seeds and use `threads` threads.
+
+    What is not given stays as it is around the context.
+    """
+    around = current_settings()
+    token = _settings.set(Settings(block_size or around.block_size, threads or around.threads))
     try:
         yield
     finally:
@@ -86,14 +90,16 @@ def _mode_hash(mode: Points) -> int:
     return int.from_bytes(hashlib.blake2b(mode.tobytes(), digest_size=size).digest())
 
 
-def run_failed(what: str, place: Store | None) -> BlockFailed:
+def run_failed(
+    what: str, place: Store | None, kind: type[BlockFailed] = BlockFailed
+) -> BlockFailed:
     """Return the error that says what went wrong, and what is left to go on from."""
     kept = (
         "Nothing was stored; pass `store=` to keep finished blocks."
         if place is None
         else f"Finished blocks are in {place.name!r}: the same call continues from them."
     )
-    return BlockFailed(f"{what}. {kept}")
+    return kind(f"{what}. {kept}")
 
 
 def block_failed(block: slice, error: BaseException, place: Store | None) -> BlockFailed:

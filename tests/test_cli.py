@@ -275,6 +275,7 @@ def test_a_file_that_is_no_netcdf(tmp_path: Path) -> None:
     [
         (dshift.PlanRefused("too\nlarge"), 3),
         (dshift.BlockFailed("lost"), 4),
+        (dshift.ClusterLost("gone"), 5),
         (KeyboardInterrupt(), 75),
         (PermissionError("not yours"), 2),
     ],
@@ -303,7 +304,7 @@ def test_a_scheduler_out_of_reach(
 
     monkeypatch.setattr(distributed, "Client", refuse)
     words = ("fit", hist, tmp_path / "r", "--bandwidth", 3, "--scheduler", "tcp://nowhere:1")
-    assert "tcp://nowhere:1: cannot be reached (timed out)" in call(*words, code=4).stderr
+    assert "tcp://nowhere:1: cannot be reached (timed out)" in call(*words, code=5).stderr
 
 
 def test_on_workers_and_on_a_scheduler(hist: str, found: str, tmp_path: Path) -> None:

@@ -203,7 +203,7 @@ def test_the_client_then_the_scheduler_is_killed(
             assert 2 <= kept == sum(climbed.values()) < N_BLOCKS - 2
             with fitting(sum(climbed.values()) + kept + 2, place, client=client) as run:
                 commands.scheduler.kill()
-                with pytest.raises(dshift.BlockFailed, match="connection to the scheduler") as lost:
+                with pytest.raises(dshift.ClusterLost, match="connection to the scheduler") as lost:
                     run.result(SECONDS)
         assert "the same call continues" in str(lost.value)
     again = n_done(place)
