@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 
+# Of the words of another library's error.
+MOST_CHARACTERS = 200
+
 
 def public_name(text: str) -> str:
     """Strip user, password, query and fragment from a URL; a plain path stays as it is."""
@@ -11,6 +14,15 @@ def public_name(text: str) -> str:
         return text
     # The second form is a secret with bare slashes, as AWS hands them out (not host:port/...).
     return re.sub(r"//[^/]*@|//[^/:]*:(?!\d+/).*@", "//", re.split(r"[?#]", text, maxsplit=1)[0])
+
+
+def public_cause(error: BaseException, text: str) -> str:
+    """Return what an error says of a path or URL; its kind alone if the URL has something to hide.
+
+    Libraries quote URLs in parts too, which cannot be told from other words.
+    """
+    said = " ".join(str(error).split())[:MOST_CHARACTERS]
+    return said if said and public_name(text) == text else type(error).__name__
 
 
 def public_text(text: str) -> str:

@@ -21,7 +21,7 @@ import zarr
 from xarray.indexes import PandasMultiIndex
 
 from dshift.errors import InvalidInput, InvalidType, MissingData
-from dshift.redaction import public_name
+from dshift.redaction import public_cause, public_name
 
 Sizes = tuple[tuple[int, ...], ...]  # chunk sizes along each dimension, as Dask writes them
 
@@ -146,14 +146,17 @@ def _open_path(path: str) -> tuple[str, Any]:
     origin = public_name(path)
     try:
         return origin, zarr.open(os.path.expanduser(path), mode="r")
-    except (FileNotFoundError, ImportError, ValueError) as error:
+    except Exception as error:  # object stores have errors of their own
+        if isinstance(error, PermissionError) and "://" not in path:
+            raise
         failure = error
     # The cause may quote the URL whole, so it is shown only when there was nothing to hide.
     cause = failure if origin == path else None
     if not isinstance(failure, FileNotFoundError):
         raise InvalidInput(
-            f"`data`={origin!r} cannot be opened as Zarr ({cause or type(failure).__name__}); give "
-            "a path, or a URL whose fsspec package is installed (S3: `pip install 'dshift[s3]'`)"
+            f"`data`={origin!r} cannot be opened as Zarr ({public_cause(failure, path)}); give a "
+            "path, or a URL whose fsspec package is installed (S3: `pip install 'dshift[s3]'`) and "
+            "whose credentials are set"
         ) from cause
     raise MissingData(
         f"`data`={origin!r} holds no Zarr array or group; check that it exists, or open another "

@@ -22,7 +22,7 @@ import xarray as xr
 import zarr
 
 from dshift.errors import InvalidInput, InvalidType
-from dshift.redaction import public_name
+from dshift.redaction import public_cause, public_name
 from dshift.shift import Climbed
 
 ROOT = "zarr.json"
@@ -102,11 +102,11 @@ def check_store(store: object) -> Store | None:
     try:
         # A run that died before it said what it was may have left its arrays.
         keys = [key for key in place.list_keys() if not key.startswith(PARCELS)]
-    except (ImportError, ValueError, OSError) as error:
+    except Exception as error:  # object stores have errors of their own
         raise InvalidInput(
-            f"`store`={place.name!r} cannot be reached ({type(error).__name__}); give a path, or a "
-            "URL whose fsspec package is installed (S3: `pip install 'dshift[s3]'`) and whose "
-            "credentials are set."
+            f"`store`={place.name!r} cannot be reached ({public_cause(error, place.url)}); give a "
+            "path, or a URL whose fsspec package is installed (S3: `pip install 'dshift[s3]'`), "
+            "whose bucket exists and whose credentials are set."
         ) from None
     if keys and _known_job(place) is None:
         raise InvalidInput(

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-# For the scheduler to answer; in a job it may start at the same time.
-CONNECT_TIMEOUT = "60s"
-
 EXIT_CODES = """\b
 Exit codes:
   0    done
@@ -209,9 +206,8 @@ def session(scheduler: str | None, workers: int | None, progress: bool | None) -
     if is_file and not os.path.exists(str(scheduler)):
         raise BadInput(f"--scheduler {scheduler}: is no address, and no file is there.")
     try:
-        client = Client(
-            **{"scheduler_file" if is_file else "address": scheduler}, timeout=CONNECT_TIMEOUT
-        )
+        # Dask's configuration says how long to try.
+        client = Client(**{"scheduler_file" if is_file else "address": scheduler})
     except (OSError, ValueError) as error:
         raise Lost(
             f"--scheduler {scheduler}: cannot be reached ({_one_line(error)}); check the address, "

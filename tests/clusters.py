@@ -27,9 +27,9 @@ TESTS = Path(__file__).parent
 SECONDS = 90  # for anything that is waited for, on a busy machine
 
 
-def until(true: Callable[[], Any], what: str) -> Any:
+def until(true: Callable[[], Any], what: str, seconds: float = SECONDS) -> Any:
     """Return the first true value of a call."""
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + seconds
     while not (found := true()):
         assert time.monotonic() < deadline, f"timed out: {what}"
         time.sleep(0.02)
