@@ -79,6 +79,14 @@ class Samples:
             raise InvalidInput(f"`data` ({self.origin}) holds masked values: fill them with NaN")
         return np.array(np.moveaxis(values, self._bin_axis, -1), dtype=self.dtype, order="C")
 
+    def in_memory(self) -> Samples:
+        """Return the same samples, all read at once."""
+        rows = np.empty((*self.shape, self.n_bins), dtype=self.dtype)
+        for block in self.blocks():
+            rows[block] = self.read(block)
+        whole = tuple((size,) for size in self.shape)
+        return replace(self, _array=rows, _bin_axis=len(self.dims), _layouts=(whole,))
+
     def without_coords(self) -> Samples:
         """Return the same samples without coordinates: light enough to travel with every task."""
         return replace(self, coords={}, bin_coords={})

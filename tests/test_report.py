@@ -22,10 +22,15 @@ from tornado.httpclient import AsyncHTTPClient
 from tornado.websocket import websocket_connect
 
 import dshift
-from dshift import reporting as room
+from dshift import report_findings, report_scan, report_study
 from dshift.demo import synthetic
-from dshift.metrics import Metric
-from dshift.report_plots import N_COLORS, cluster_color, percent
+from dshift.metrics import Metric, make_embedding
+from dshift.report_alike import alike_order, place_on_plane
+from dshift.report_figures import N_COLORS, cluster_color
+from dshift.report_map import make_maps
+from dshift.report_ruler import Ruler
+from dshift.report_text import Names, percent
+from dshift.sources import Samples
 
 report = dshift.report
 
@@ -411,8 +416,8 @@ def test_maps_lie_the_right_way(dims: tuple[str, ...]) -> None:
     coords = {"y": xr.DataArray([30.0, 20.0, 0.0], dims="y")}  # falling, and not even
     label = np.arange(24).reshape(2, 3, 4)[0] if len(dims) == 2 else np.arange(24).reshape(2, 3, 4)
     label = label.T if dims == ("x", "y") else label
-    names = room.Names(dims, tuple(sizes[dim] for dim in dims), coords)
-    maps = room._maps(names, label)
+    names = Names(dims, tuple(sizes[dim] for dim in dims), coords)
+    maps = make_maps(names, label)
     assert len(maps) == (2 if len(dims) == 3 else 1)
     assert maps[-1].y.tolist() == [-10, 35]
     assert maps[-1].x.tolist() == [-0.5, 3.5]
@@ -434,7 +439,7 @@ def test_stations_are_points_on_a_map(tmp_path: Path) -> None:
 def test_distances_are_w1_in_the_unit_of_the_edges() -> None:
     data = make_cube()
     result = fit(data, 0.7, invalid="mask")
-    ruler = room.Ruler.of(result, np.asarray(data.attrs["edges"]))
+    ruler = Ruler.of(result, np.asarray(data.attrs["edges"]))
     points, _ = ruler.points(result.modes.values)
     centers, (a, b) = data.speed.values, result.modes.values[:2]
     expected = wasserstein_distance(centers, centers, a, b)
@@ -446,21 +451,21 @@ def test_the_farthest_samples_are_the_outliers(tmp_path: Path) -> None:
     data = humps(np.r_[np.linspace(8, 9, 30), 11.5, np.linspace(18, 19, 10)])
     text = run_report(tmp_path, data, fit(data, 4)).text
     named = re.findall(r"sample (\d+) cluster", text.split("Outliers")[1])
-    assert len(named) == room.N_OUTLIERS
+    assert len(named) == report_findings.N_OUTLIERS
     assert named[0] == "30"
 
 
 def test_alike_modes_are_neighbours() -> None:
     places = np.random.default_rng(0).permutation(40).astype(float)
-    order = room._alike_order(np.abs(places - places[:, None]))
+    order = alike_order(np.abs(places - places[:, None]))
     assert np.abs(np.diff(places[order])).max() == 1
     assert sorted(order) == list(range(40))
 
 
 def test_the_plane_keeps_what_is_flat() -> None:
     flat = np.random.default_rng(0).normal(size=(30, 2))
-    ruler = room.Ruler(room.make_embedding("sqeuclidean", 2, None, None, None), "", "")
-    places, kept = room._plane(ruler, flat[:20], flat)
+    ruler = Ruler(make_embedding("sqeuclidean", 2, None, None, None), "", "")
+    places, kept = place_on_plane(ruler, flat[:20], flat)
     assert kept == pytest.approx(1)
     assert np.allclose(ruler.table(places, places), ruler.table(flat, flat))
 
@@ -472,24 +477,27 @@ def test_of_large_data_a_part_is_read(tmp_path: Path, monkeypatch: pytest.Monkey
     data = zarr.create_array(tmp_path / "d.zarr", data=humps(centers), chunks=(100, 24))
     result = fit(data, 3, seeds=200)
     n_read = []
-    read = room.Samples.read
+    read = Samples.read
 
     def counted(self: Any, block: Any) -> np.ndarray:
         rows = read(self, block)
         n_read.append(len(rows))
         return rows
 
-    monkeypatch.setattr(room.Samples, "read", counted)
+    monkeypatch.setattr(Samples, "read", counted)
     monkeypatch.setattr("dshift.sources.JOINED_BLOCK_BYTES", 100 * 24 * 8)
-    monkeypatch.setattr(room, "MAX_READ_BYTES", 10 * 100 * 24 * 8)
-    monkeypatch.setattr(room, "MAX_MEASURED", 300)
-    monkeypatch.setattr(room, "N_VIEW", 50)
-    monkeypatch.setattr(room, "N_MEMBERS", 40)
+    monkeypatch.setattr(report_study, "MAX_CHECKED_VALUES", 1000)
+    monkeypatch.setattr(report_scan, "MAX_READ_BYTES", 10 * 100 * 24 * 8)
+    monkeypatch.setattr(report_scan, "MAX_MEASURED", 300)
+    monkeypatch.setattr(report_scan, "N_VIEW", 50)
+    monkeypatch.setattr(report_scan, "N_MEMBERS", 40)
     page = run_report(tmp_path, tmp_path / "d.zarr", result)
-    assert sum(n_read) <= 11 * 100 + room.N_OUTLIERS  # one more block for the last cluster
+    # One more block for the last cluster.
+    assert sum(n_read) <= 11 * 100 + report_findings.N_OUTLIERS
     found = re.search(r"taken from (\d+) of the 4,000 samples", page.text)
     assert found is not None
     assert 300 <= int(found[1]) <= 450
+    assert "The data were not compared with the fingerprint of the result" in page.text
 
 
 def test_stored_results_and_lazy_data(tmp_path: Path) -> None:
@@ -507,10 +515,10 @@ def test_stored_results_and_lazy_data(tmp_path: Path) -> None:
 def test_names_of_samples() -> None:
     text = xr.DataArray(np.array(["Ann", "Bo" * 60], dtype=object), dims="who")
     day = xr.DataArray(np.array(["2020-01-01", "2020-01-02"], "M8[ns]"), dims="day")
-    names = room.Names(("who", "day", "run"), (2, 2, 2), {"nick": text, "day": day})
+    names = Names(("who", "day", "run"), (2, 2, 2), {"nick": text, "day": day})
     assert names(0) == "Ann · day 2020-01-01 · run 0"
     assert len(names(7)) == 80
-    assert room.Names(("dim_0",), (9,), {})(4) == "sample 4"
+    assert Names(("dim_0",), (9,), {})(4) == "sample 4"
 
 
 def test_colors_and_shares() -> None:
@@ -549,7 +557,8 @@ def good() -> xr.Dataset:
         ({"result": xr.Dataset()}, dshift.InvalidInput, "`result` has no variable `label`"),
         ({"data": GOOD[:2]}, dshift.InvalidInput, r"samples \{'dim_0': 2\} of 24 bins, and"),
         ({"data": GOOD[:, :9]}, dshift.InvalidInput, "of 9 bins, and `result` is about"),
-        ({"data": -GOOD}, dshift.InvalidInput, "rows that are not histograms where"),
+        ({"data": -GOOD}, dshift.InvalidInput, "holds other histograms: .* is none, and that of"),
+        ({"data": GOOD[::-1]}, dshift.InvalidInput, "the same histograms, in the same order"),
         ({"path": 3}, dshift.InvalidType, "`path` is a int; give the file's name"),
         ({"path": "."}, dshift.InvalidInput, "is a directory; add a name"),
         ({"path": "no/such/r.html"}, dshift.InvalidInput, "there is no directory .* make it first"),
