@@ -146,21 +146,38 @@ def _open_cube(path: str, variable: str | None) -> Any:
 @variable_option
 @bin_dim_option
 def report(result: str, data: str, out: str, sweep: str | None, **options: Any) -> None:
-    """Show the clusters in RESULT, found in IN, on one self-contained page OUT.html."""
+    """Show the clusters in RESULT, found in IN, on one self-contained page OUT.html.
+
+    IN must hold the histograms that were clustered; others are refused. The page needs no network.
+
+    \b
+      dshift report found.zarr hist.zarr report.html
+      dshift report found.zarr hist.zarr report.html --sweep sweep.zarr --title "Winds"
+    """
+    curve = None if sweep is None else _open_sweep(sweep)
+    page = dshift.report(result, open_data(data), out, sweep=curve, **options)
+    click.echo(f"report: {page}")
+
+
+def _open_sweep(path: str) -> Any:
     import xarray as xr
 
-    from dshift.model import open_result
-
-    curve = None if sweep is None else xr.open_zarr(sweep, consolidated=False).load()
-    page = dshift.report(open_result(result), open_data(data), out, sweep=curve, **options)
-    click.echo(f"report: {page}")
+    try:
+        return xr.open_zarr(path, consolidated=False).load()
+    except FileNotFoundError:
+        raise BadInput(f"--sweep {path}: there is no store of `dshift sweep`.") from None
 
 
 @main.command()
 @click.argument("store")
 @json_option
 def info(store: str, json: bool) -> None:
-    """Say what STORE holds: a result, or how far an unfinished fit is."""
+    """Say what STORE holds: a result, or how far an unfinished fit is.
+
+    \b
+      dshift info found.zarr
+      dshift info found.zarr --json | jq .cluster_sizes
+    """
     from dshift.model import open_result
     from dshift.summary import as_text, describe_result, describe_store
 
@@ -194,6 +211,10 @@ def demo(out: str, samples: int, bandwidth: float) -> None:
     """Make the paper's synthetic histograms, cluster them, and draw what was found.
 
     Writes a Zarr store of histograms, the result as a Zarr store, and a picture.
+
+    \b
+      dshift demo
+      dshift demo --samples 10000 --out big-demo
     """
     import numpy as np
     import xarray as xr

@@ -138,6 +138,10 @@ def sweep(
 
     `--bandwidth auto` of `fit` takes the middle of the longest one. With OUT, the sweep is kept in
     a Zarr store, for `dshift report --sweep`.
+
+    \b
+      dshift sweep hist.zarr
+      dshift sweep hist.zarr sweep.zarr --bandwidths 1,2,4,8 --sample all
     """
     from dshift.summary import describe_sweep, summarise_sweep
 
@@ -186,6 +190,10 @@ def predict(
 
     They climb exactly as those did that were fitted, for which these must still be readable;
     `--assign nearest` takes the nearest mode instead, and needs RESULT alone.
+
+    \b
+      dshift predict found.zarr new.zarr labels.zarr
+      dshift predict found.zarr new.zarr labels.zarr --assign nearest
     """
     import numpy as np
 

@@ -258,10 +258,25 @@ def test_what_is_said_when_something_is_wrong(hist: str, tmp_path: Path) -> None
         (["histogram", "nothing", out, "--bins", 3], "no Zarr group or netCDF file"),
         (["histogram", hist, out, "--bins", 3], "--variable: choose one of counts, heavy, truth"),
         (["report", hist, hist, "page.html"], "a Dataset with the title None"),
+        (["report", "r", hist, "page.html", "--sweep", "none"], "--sweep none: there is no store"),
         (["fits"], "No such command"),
     ]
     for words, message in wrong:
         assert message in call(*words, code=2).stderr
+
+
+def test_results_go_to_stdout_and_the_rest_to_stderr(hist: str, tmp_path: Path) -> None:
+    words = ["fit", hist, "r.zarr", "--variable", "counts", "--bandwidth", "3", "--json"]
+    command = [sys.executable, "-m", "dshift"]
+    quiet: dict[str, Any] = {"cwd": tmp_path, "capture_output": True, "text": True}
+    done = subprocess.run([*command, *words, "--progress"], **quiet, check=True)
+    assert json.loads(done.stdout)["n_clusters"] == 2
+    assert "80.0/80.0" in done.stderr
+    wrong = subprocess.run([*command, "fit", "nothing.zarr", "r", "--bandwidth", "3"], **quiet)
+    assert wrong.returncode == 2
+    assert wrong.stdout == ""
+    assert wrong.stderr.startswith("Error: `data`='nothing.zarr' holds no Zarr array")
+    assert len(wrong.stderr.splitlines()) == 1
 
 
 def test_a_file_that_is_no_netcdf(tmp_path: Path) -> None:
@@ -338,6 +353,9 @@ def test_the_environment_knows_options_by_their_names() -> None:
 def test_help_teaches_and_is_quick() -> None:
     for words in (["--help"], *([name, "--help"] for name in main.commands)):
         assert "Usage: " in call(*words).stdout
+    for name in main.commands:
+        text = call(name, "--help").stdout
+        assert text.count(f"\n    dshift {name}") >= 2, f"{name} --help has no examples"
     assert {*main.commands} == {"histogram", "fit", "sweep", "predict", "report", "info", "demo"}
     assert "75   fit was interrupted" in call("--help").stdout
     assert dshift.__version__ in call("--version").stdout
