@@ -13,7 +13,7 @@ from dshift.monitor import Progress, wants_progress
 from dshift.planning import Forecast
 from dshift.result import RUN, Ask, build_result, refuse_name_clashes
 from dshift.run import cluster, foresee, refuse_or_say_where, with_times
-from dshift.sources import open_samples
+from dshift.sources import Samples, computed_once, open_samples
 from dshift.stage import Job
 from dshift.store import check_store, claim, write_result
 from dshift.sweeping import VALLEY, auto_bandwidth
@@ -98,25 +98,26 @@ def fit(
     shown = wants_progress(arguments.check_progress(progress))
     depth = arguments.check_valley(valley)
     least = arguments.check_min_cluster_size(min_cluster_size)
-    said: dict[str, Any] = {}
+    place = check_store(store)
+    samples = open_samples(data, variable=variable, bin_dim=bin_dim)
+    how_chosen: dict[str, Any] = {}
     if isinstance(bandwidth, str):
         depth = VALLEY if depth is None else depth
-        bandwidth, said = auto_bandwidth(
+        samples = computed_once(samples)
+        bandwidth, how_chosen = auto_bandwidth(
             bandwidth,
-            data,
+            samples,
+            place,
             valley=depth,
-            variable=variable,
             metric=metric,
             edges=edges,
-            bin_dim=bin_dim,
             weights=weights,
             invalid=invalid,
             client=client,
             progress=progress,
         )
-    job = _make_job(data, bandwidth, variable, metric, edges, bin_dim, weights, seeds, invalid)
-    place = check_store(store)
-    ask = Ask(job, depth, least)
+    job = _make_job(samples, bandwidth, metric, edges, weights, seeds, invalid)
+    ask = Ask(job, depth, least, how_chosen)
 
     cut, rooms = engine.plan_for(job, chosen)
     refuse_or_say_where(cut, rooms)
@@ -130,7 +131,7 @@ def fit(
             climbed = executor.climb(cut.blocks(survey.n_seeds), place, bar.block_done)
             bar.log_reuse()
         clustering = cluster(executor, survey, climbed, ask.valid_weights(survey), depth, least)
-    result = build_result(ask, survey, clustering, climbed).assign_attrs(said)
+    result = build_result(ask, survey, clustering, climbed)
     result.encoding[RUN]["seconds"] = time.perf_counter() - started
     if place is not None:
         write_result(place, result, ask.identity(survey))
@@ -167,7 +168,8 @@ def plan(
         not start, where that is so.
     """
     chosen = engine.find_client(client)
-    job = _make_job(data, bandwidth, variable, metric, edges, bin_dim, weights, seeds, invalid)
+    samples = open_samples(data, variable=variable, bin_dim=bin_dim)
+    job = _make_job(samples, bandwidth, metric, edges, weights, seeds, invalid)
     cut, rooms = engine.plan_for(job, chosen)
     forecast = foresee(job, cut, rooms, n_threads=engine.n_threads(chosen))
     if not sample or forecast.refusal is not None:
@@ -177,12 +179,10 @@ def plan(
 
 
 def _make_job(
-    data: Any,
+    samples: Samples,
     bandwidth: Any,
-    variable: str | None,
     metric: str | Metric,
     edges: Any,
-    bin_dim: str | None,
     weights: Any,
     seeds: Any,
     invalid: str,
@@ -190,7 +190,6 @@ def _make_job(
     """Check what decides where seeds end, before anything is read."""
     kind, own_metric = resolve_metric(metric)
     treatment = arguments.check_invalid(invalid)
-    samples = open_samples(data, variable=variable, bin_dim=bin_dim)
     refuse_name_clashes(samples)
     widths = arguments.check_bandwidth(bandwidth, samples.shape)
     heavy = arguments.check_weights(weights, samples.shape)

@@ -12,6 +12,7 @@ from dshift.arguments import check_bandwidth
 from dshift.errors import InvalidInput
 from dshift.metrics import Metric
 from dshift.predicting import ASSIGNS, predict
+from dshift.sources import open_samples
 from dshift.sweeping import auto_bandwidth
 from dshift.vectors import Ramp, make_ramp
 
@@ -166,7 +167,7 @@ class MedianShift(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             self._put_on_ramp(vectors, 1.0)
         if isinstance(bandwidth, str):
             rows, how = self._rows_of(vectors), {"metric": self._metric, "edges": self._edges}
-            bandwidth, said = auto_bandwidth(bandwidth, rows, **how, **options)
+            bandwidth, said = auto_bandwidth(bandwidth, open_samples(rows), **how, **options)
         if self.metric == "l1":
             widths = check_bandwidth(bandwidth, (len(vectors),))
             self._put_on_ramp(vectors, float(widths.max()))

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dshift.report_figures import (
     INK,
+    N_COLORS,
     add_hover,
     cluster_color,
     dress_bins,
@@ -22,6 +23,8 @@ from dshift.report_figures import (
 from dshift.report_parts import Axis, Card, Outlier
 
 Array = NDArray[Any]
+
+FADED = "#b3bac5"  # of clusters whose colour is that of a larger one
 
 
 def card_figure(card: Card, place: int, axis: Axis, height: int) -> Any:
@@ -78,11 +81,12 @@ def outlier_figure(outlier: Outlier, place: int, axis: Axis) -> Any:
 def size_figure(sizes: Array) -> Any:
     """Draw the sizes of all clusters."""
     shown = sizes[:2000]
+    colors = [cluster_color(number) for number in range(min(len(shown), N_COLORS))]
     source = ColumnDataSource(
         {
             "cluster": np.arange(len(shown)),
             "size": shown,
-            "color": [cluster_color(number) for number in range(len(shown))],
+            "color": colors + [FADED] * (len(shown) - len(colors)),
         }
     )
     is_log = shown[0] > 30 * shown[-1] > 0

@@ -16,10 +16,12 @@ Fact = tuple[str, str, str]  # name, value, note
 
 def title_of(study: Study) -> str:
     """Return a heading that names the data."""
-    kind, _, name = str(study.result.attrs.get("source", study.samples.origin)).partition(" ")
+    source = str(study.result.attrs.get("source", study.samples.origin))
+    kind, _, name = source.partition(" ")
     if kind in ("DataArray", "Dataset"):
         return f"Clusters of {name}" if name else "Clusters of histograms"
-    return f"Clusters of {kind} {name}".strip()
+    in_memory = name == "array" or kind == "list"  # such data have no name
+    return "Clusters of histograms" if in_memory else f"Clusters of {source}"
 
 
 def summary_of(study: Study) -> str:
@@ -99,7 +101,7 @@ def _run_facts(study: Study) -> Iterator[Fact]:
         yield "Steps", f"{np.median(steps):.0f}", f"median; {steps.max():,} at most"
     run = study.result.encoding.get(RUN, {})
     if run:
-        yield "Evaluated", percent(run["evaluated_share"]), "of the data, for a seed"
+        yield "Evaluated", percent(run["evaluated_share"]), "of the data, in all steps of a seed"
         yield "Time", duration(run["seconds"]), ""
 
 

@@ -91,9 +91,10 @@ def _card(study: Study, number: int) -> Card:
     if len(members) > 1:
         weights = _weights(study, kept)
         bands = [np.quantile(h, BAND, axis=0, **weights) for h in study.heights(members)]
+    n_samples = int((study.label == number).sum())
     return Card(
         number=number,
-        n_samples=int((study.label == number).sum()),
+        n_samples=n_samples,
         size=f"{study.sizes[number]:,.6g}",
         share=float(study.sizes[number] / study.sizes.sum()),
         n_modes=len(own),
@@ -101,7 +102,7 @@ def _card(study: Study, number: int) -> Card:
         typical=study.names(int(scan.measured[mine][gaps.argmin()])) if len(gaps) else NOTHING,
         modes=study.heights(study.modes[own[:N_MODES_OF_CARD]]),
         bands=bands,
-        n_members=len(members),
+        n_drawn=len(members) if len(members) < n_samples else 0,
     )
 
 

@@ -61,7 +61,7 @@ def _figures(found: Findings) -> dict[str, Any]:
         if len(found.sizes) > len(found.cards):
             figures[f"modes_{place}"] = mode_image(found.all_modes[place], found.order, axis)
         for card in found.cards:
-            height = 200 if len(found.cards) < 3 else 150
+            height = 200 if len(found.cards) in (1, 2, 4) else 150
             figures[f"card_{card.number}_{place}"] = card_figure(card, place, axis, height)
         for rank, outlier in enumerate(found.outliers):
             figures[f"outlier_{rank}_{place}"] = outlier_figure(outlier, place, axis)

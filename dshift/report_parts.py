@@ -39,7 +39,7 @@ class Card:
     typical: str  # the sample nearest to a mode
     modes: list[Array]  # on each axis (n, n_drawn): the first is the largest
     bands: list[Array] | None  # on each axis (4, n_drawn): quantiles 5, 25, 75, 95 % of the members
-    n_members: int
+    n_drawn: int  # members in the bands, if not all are; else 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -70,8 +70,11 @@ the members in each bin, the lighter one nine in ten. Across:
 {{ found.axes|map(attribute="label")|join(", ") }}. Up:
 {{ found.axes|map(attribute="height_label")|unique|join(", or ") }}, on each plot&rsquo;s own scale.
 {% for axis in found.axes if axis.n_joined > 1 %}{{ axis.n_joined }} neighbouring bins
-{{- " of " ~ axis.name if axis.name }} are drawn as one. {% endfor %}</p>
-<div class="grid{{ ' few' if found.cards|length < 3 else '' }}">
+{{- " of " ~ axis.name if axis.name }} are drawn as one. {% endfor %}
+{% if found.cards|map(attribute="n_drawn")|max > 0 %}For the bands, at
+most {{ "{:,}".format(found.cards|map(attribute="n_drawn")|max) }} members of a cluster were drawn.
+{% endif %}</p>
+<div class="grid{{ ' few' if found.cards|length in (1, 2, 4) else '' }}">
 {% for card in found.cards %}
 <figure><figcaption>{{ swatch(card.number) }}<b>Cluster {{ card.number }}</b>
 <span>{{ "{:,}".format(card.n_samples) }} · {{ card.share|percent }}</span></figcaption>

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -67,6 +67,7 @@ class Ask:
     job: Job
     valley: float | None
     min_cluster_size: float
+    chosen: dict[str, Any] = field(default_factory=dict)  # how the bandwidth was, if not given
 
     def how(self) -> dict[str, Any]:
         """Return the attributes of the result that say what was asked."""
@@ -74,6 +75,7 @@ class Ask:
         how: dict[str, Any] = {"metric": job.kind if metric is None else metric.name}
         if job.bandwidth.ndim == 0:
             how["bandwidth"] = float(job.bandwidth)
+        how |= self.chosen
         if job.samples.unit and job.kind == "wasserstein":
             how["unit"] = job.samples.unit
         return how | {

@@ -27,6 +27,7 @@ Sizes = tuple[tuple[int, ...], ...]  # chunk sizes along each dimension, as Dask
 
 MAX_BLOCK_BYTES = 64 * 2**20  # a chunk above this is split
 JOINED_BLOCK_BYTES = 16 * 2**20  # chunks are joined up to this: a read then outweighs its overhead
+MAX_KEPT_BYTES = 256 * 2**20  # of a Dask array that is computed once and kept
 # Attributes by which a CF writer says that the stored numbers are not the values themselves.
 PACKING_ATTRS = {"_FillValue", "missing_value", "scale_factor", "add_offset", "_Unsigned"}
 # Attributes by which stacked histograms can be taken apart.
@@ -94,6 +95,15 @@ class Samples:
     def without_data(self) -> Samples:
         """Return what is known of the samples, with nothing to read."""
         return replace(self.without_coords(), _array=None)
+
+
+def computed_once(samples: Samples) -> Samples:
+    """Return samples that are a Dask array in memory, if they are not large; others as they are.
+
+    Whoever reads them more than once would else have all of it computed again.
+    """
+    small = source_bytes(samples) <= MAX_KEPT_BYTES
+    return samples.in_memory() if small and _is_dask_array(samples._array) else samples
 
 
 def source_bytes(samples: Samples) -> int:

@@ -108,7 +108,7 @@ def check_store(store: object) -> Store | None:
             "path, or a URL whose fsspec package is installed (S3: `pip install 'dshift[s3]'`), "
             "whose bucket exists and whose credentials are set."
         ) from None
-    if keys and _known_job(place) is None:
+    if keys and known_job(place) is None:
         raise InvalidInput(
             f"`store`={place.name!r} exists and is not a run of dshift; "
             "give another path, or remove it first."
@@ -116,7 +116,7 @@ def check_store(store: object) -> Store | None:
     return place
 
 
-def _known_job(place: Store) -> dict[str, Any] | None:
+def known_job(place: Store) -> dict[str, Any] | None:
     """Return what is said to be run in a store: by the result if it is whole, else by the job."""
     try:
         root = json.loads(place.read(ROOT) or b"{}").get("attributes", {})
@@ -131,7 +131,7 @@ def claim(place: Store, identity: dict[str, Any]) -> xr.Dataset | None:
 
     A store where something else is run is refused.
     """
-    known = _known_job(place)
+    known = known_job(place)
     if known is None:
         place.write(JOB_FILE, json.dumps(identity, indent=1).encode())
         return None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+from dataclasses import replace
 from itertools import pairwise
 from numbers import Integral
 from typing import Any
@@ -13,18 +14,11 @@ from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
 import dshift
-from dshift import arguments
+from dshift import arguments, engine
+from dshift.arguments import Seeds
+from dshift.drawn import Drawn, draw, spread_bandwidths
 from dshift.errors import InvalidInput, InvalidType
-from dshift.field import load_points
-from dshift.metrics import (
-    Float,
-    Int,
-    Metric,
-    choose_edges,
-    resolve_metric,
-    segments_of,
-    share_rows,
-)
+from dshift.metrics import Float, Metric, choose_edges, resolve_metric
 from dshift.monitor import wants_progress
 from dshift.plateaus import (
     AUTO,
@@ -36,15 +30,19 @@ from dshift.plateaus import (
     look_at,
     plateau_variables,
 )
-from dshift.shift import distances
+from dshift.result import labels_of_modes
+from dshift.run import cluster, refuse_or_say_where
 from dshift.sources import Samples, open_samples
+from dshift.stage import Job, Stage
+from dshift.store import Store, known_job
+from dshift.threads import Threads
+
+log = logging.getLogger("dshift")
 
 # Modes of one bump count as one cluster here: without that, fragments hide every plateau.
 VALLEY = 0.1
-N_BANDWIDTHS = 36
-QUANTILES = (0.01, 0.8)
 N_DRAWN = 2000
-N_MEASURED = 512  # samples of which all pairs are measured for the quantiles
+CHOICE, CHOSEN = "bandwidth_", "bandwidth_chosen"  # what a result says of a choice starts so
 MOST_LABELS = 10_000_000
 
 
@@ -94,6 +92,12 @@ def sweep(
         A plateau is a run of bandwidths with at least two large clusters, each of which agrees
         with the next by 0.9 or more. Sizes are total weights: weight k is k samples.
 
+    Notes
+    -----
+    The samples are read once, and embedded once in each process. Bandwidths are then done side by
+    side, one to a thread, which holds an index of its own: with ``sample=None``, as much memory
+    as so many fits.
+
     Examples
     --------
     >>> import dshift
@@ -102,35 +106,55 @@ def sweep(
     >>> swept.plateau_clusters.values[swept.plateau_length.values.argmax()].item()
     2
     """
+    samples = open_samples(data, variable=variable, bin_dim=bin_dim)
+    return sweep_samples(
+        samples,
+        None if bandwidths is None else _check_bandwidths(bandwidths),
+        valley=arguments.check_valley(valley),
+        sample=_check_sample(sample),
+        metric=metric,
+        edges=edges,
+        weights=weights,
+        invalid=invalid,
+        client=client,
+        progress=progress,
+    )
+
+
+def sweep_samples(
+    samples: Samples,
+    widths: Float | None,
+    *,
+    valley: float | None,
+    sample: int | None = N_DRAWN,
+    metric: str | Metric = "wasserstein",
+    edges: Any = None,
+    weights: Any = None,
+    invalid: str = "raise",
+    client: Any = None,
+    progress: bool | None = None,
+) -> xr.Dataset:
+    """Sweep over opened samples; see `sweep`."""
     kind, own_metric = resolve_metric(metric)
     shown = wants_progress(arguments.check_progress(progress))
-    arguments.check_valley(valley)
     treatment = arguments.check_invalid(invalid)
-    n_wanted = _check_sample(sample)
-    samples = open_samples(data, variable=variable, bin_dim=bin_dim)
     heavy = arguments.check_weights(weights, samples.shape)
     bounds = choose_edges(edges, samples.edges, samples.n_bins)
-    widths = None if bandwidths is None else _check_bandwidths(bandwidths)
-
-    drawn = _draw(samples, n_wanted, heavy, kind, own_metric, treatment)
+    drawn = draw(samples, sample, heavy, kind, own_metric, treatment)
     if widths is None:
-        widths = _spread_bandwidths(drawn, kind, own_metric, bounds)
-    found: list[Labelled] = []
-    bar = tqdm(widths, desc="dshift sweep", unit="bandwidth", disable=not shown)
-    for width in bar:
-        fitted = dshift.fit(
-            drawn.rows,
-            float(width),
-            metric=metric,
-            edges=bounds,
-            weights=None if heavy is None else drawn.copies,
-            valley=valley,
-            client=client,
-            progress=False,
-        )
-        found.append(look_at(fitted.label.values.astype(np.int32), drawn.copies))
-        bar.set_postfix(clusters=found[-1].n_clusters, refresh=False)
-    swept = _build(samples, drawn, widths, found)
+        widths = spread_bandwidths(drawn, kind, own_metric, bounds)
+    job = Job(
+        samples=open_samples(drawn.rows),
+        kind=kind,
+        metric=own_metric,
+        edges=bounds,
+        invalid="raise",
+        bandwidth=np.asarray(widths[0]),
+        weights=None if heavy is None else drawn.copies,
+        seeds=Seeds(),
+    )
+    labels = _labels(job, widths, valley, client, shown)
+    swept = _build(samples, drawn, widths, [look_at(one, drawn.copies) for one in labels])
     swept.bandwidth.attrs |= {"units": samples.unit} if _has_unit(samples, kind) else {}
     swept.attrs |= {
         "metric": kind if own_metric is None else own_metric.name,
@@ -139,24 +163,69 @@ def sweep(
     return swept
 
 
-def auto_bandwidth(word: str, data: Any, **options: Any) -> tuple[float, dict[str, Any]]:
+def _labels(
+    job: Job, widths: Float, valley: float | None, client: Any, shown: bool
+) -> list[NDArray[np.int32]]:
+    """Return the labels at each bandwidth; a process reads and embeds the samples once for all."""
+    chosen = engine.find_client(client)
+    plan, rooms = engine.plan_for(job, chosen)
+    refuse_or_say_where(plan, rooms)
+    # Without rows and weights, which the stage has: light enough to travel with every task.
+    bare = replace(job, samples=job.samples.without_data(), weights=None)
+    labels: list[NDArray[np.int32]] = []
+    with (
+        engine.choose_executor(job, plan, chosen, None) as executor,
+        tqdm(total=len(widths), desc="dshift sweep", unit="bandwidth", disable=not shown) as bar,
+    ):
+        blocks = list(plan.blocks(executor.survey().n_seeds))
+        for start in range(0, len(widths), executor.width):
+            some = widths[start : start + executor.width]
+            items = [(replace(bare, bandwidth=np.asarray(w)), blocks, valley) for w in some]
+            labels += executor.map("dshift-shift", label_share, items)
+            bar.update(len(some))
+    return labels
+
+
+def label_share(
+    stage: Stage, job: Job, blocks: list[slice], valley: float | None
+) -> NDArray[np.int32]:
+    """Return the labels of all samples of a stage at the bandwidth of another job, in one thread.
+
+    Bandwidths are done side by side, and none of them reads or embeds anything.
+    """
+    weights = stage.field.weights
+    with Threads(replace(job, weights=weights), 1, stage.loaded) as alone:
+        climbed = alone.climb(blocks, None, lambda done: None)
+        found = cluster(alone, alone.survey(), climbed, weights, valley, 1)
+    return labels_of_modes(found.cluster_of_mode, found.mode_of_sample)
+
+
+def auto_bandwidth(
+    word: str, samples: Samples, place: Store | None = None, **options: Any
+) -> tuple[float, dict[str, Any]]:
     """Return the bandwidth that `fit` uses for the word "auto", and what its result says of it.
 
     Parameters
     ----------
+    place : Store, optional
+        Where the run is kept: what was chosen there before is not sought again.
     options
-        Passed on to `sweep`.
+        Passed on to `sweep_samples`.
     """
     if word != AUTO:
         raise InvalidInput(
             f"`bandwidth` is {word!r}; the only word allowed is {AUTO!r}: else give a positive "
             "number, or one per sample."
         )
-    swept = sweep(data, **options)
+    known = (None if place is None else known_job(place)) or {}
+    if known.get(CHOSEN) == AUTO:
+        log.info("bandwidth %g was chosen when the store was begun", known["bandwidth"])
+        return known["bandwidth"], {key: known[key] for key in known if key.startswith(CHOICE)}
+    swept = sweep_samples(samples, None, **options)
     width = choose_bandwidth(swept)
     best = swept.isel(plateau=int(np.argmax(swept.plateau_length.values)))
     return width, {
-        "bandwidth_chosen": AUTO,
+        CHOSEN: AUTO,
         "bandwidth_plateau": [float(best.plateau_start), float(best.plateau_stop)],
         "bandwidth_plateau_length": int(best.plateau_length),
         "bandwidth_plateaus": swept.sizes["plateau"],
@@ -197,97 +266,7 @@ def _has_unit(samples: Samples, kind: str) -> bool:
     return samples.unit is not None and kind == "wasserstein"
 
 
-@dataclass(frozen=True, eq=False)
-class _Drawn:
-    """The samples that stand for all."""
-
-    rows: NDArray[Any]  # (n, n_bins)
-    index: Int  # (n,): their numbers
-    copies: Float  # (n,): the weights, none below one
-
-
-def _draw(
-    samples: Samples,
-    count: int | None,
-    weights: Float | None,
-    kind: str,
-    metric: Metric | None,
-    invalid: str,
-) -> _Drawn:
-    """Read the samples that stand for all; those that are not histograms are left out."""
-    n = samples.n_samples
-    index = np.arange(n)
-    if count is not None and count < n:
-        rng = np.random.default_rng(arguments.SUBSET_SEED)
-        index = np.sort(rng.choice(n, count, replace=False))
-    rows = read_rows(samples, index)
-    segments = segments_of(samples.edges, samples.n_bins)
-    valid = share_rows(rows, kind, metric is None or metric.normalize, segments).valid
-    if invalid == "raise" and not valid.all():
-        raise InvalidInput(
-            f"sample {int(index[np.argmin(valid)])} of {samples.origin} is not a histogram (finite "
-            "entries, none negative, and a total above zero), and there may be more. "
-            'Mend them, or pass invalid="mask" to leave them out.'
-        )
-    if valid.sum() < 2:
-        raise InvalidInput(
-            f"{int(valid.sum())} of {len(valid)} samples drawn from {samples.origin} are "
-            "histograms; a sweep needs 2. Draw more with `sample`, or give `bandwidth` a number."
-        )
-    index = index[valid]
-    copies = np.ones(len(index)) if weights is None else _as_copies(weights[index])
-    return _Drawn(rows[valid], index, copies)
-
-
-def _as_copies(weights: Float) -> Float:
-    """Return weights of which the least is one sample, unless all are whole numbers."""
-    whole = bool((weights == np.rint(weights)).all())
-    return weights if whole else weights / weights.min()
-
-
-def read_rows(samples: Samples, index: Int) -> NDArray[Any]:
-    """Read the samples of these numbers (all dimensions flattened), block by block."""
-    rows = np.empty((len(index), samples.n_bins), dtype=samples.dtype)
-    places = np.unravel_index(index, samples.shape)
-    for block in samples.blocks():
-        at = list(zip(block, places, strict=True))
-        inside = np.logical_and.reduce([(s.start <= place) & (place < s.stop) for s, place in at])
-        if inside.any():
-            local = tuple(place[inside] - s.start for s, place in at)
-            rows[inside] = samples.read(block)[local]
-    return rows
-
-
-def _spread_bandwidths(
-    drawn: _Drawn, kind: str, metric: Metric | None, edges: Float | None
-) -> Float:
-    """Return bandwidths from small to large distances between the samples."""
-    n = len(drawn.rows)
-    rng = np.random.default_rng(arguments.SUBSET_SEED)
-    some = np.sort(rng.choice(n, min(n, N_MEASURED), replace=False))
-    loaded = load_points(open_samples(drawn.rows[some]), kind, metric, edges, "raise")
-    lengths, counts = [], []
-    for i, point in enumerate(loaded.points[:-1]):
-        away = distances(loaded.embedding, point, loaded.points[i + 1 :])
-        lengths.append(loaded.embedding.in_units(away))
-        counts.append(drawn.copies[some[i]] * drawn.copies[some[i + 1 :]])
-    away, pairs = np.concatenate(lengths), np.concatenate(counts)
-    apart = away > 0
-    if not apart.any():
-        raise InvalidInput(
-            f"all {len(some)} samples looked at are equal, so there is no distance to choose a "
-            "bandwidth from; any positive `bandwidth` gives one cluster."
-        )
-    low, high = np.quantile(
-        away[apart], QUANTILES, weights=pairs[apart], method="inverted_cdf"
-    ).tolist()
-    # Where all distances are alike, half of them is a bandwidth that tells samples apart.
-    spread = np.geomspace(min(low, high / 2), high, N_BANDWIDTHS)
-    # Four digits, so that a bandwidth can be read off and typed in.
-    return np.unique([float(f"{width:.4g}") for width in spread])
-
-
-def _build(samples: Samples, drawn: _Drawn, widths: Float, found: list[Labelled]) -> xr.Dataset:
+def _build(samples: Samples, drawn: Drawn, widths: Float, found: list[Labelled]) -> xr.Dataset:
     agreements = [
         agreement(one.labels, following.labels, drawn.copies) for one, following in pairwise(found)
     ]

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from dask.system import CPU_COUNT
 
 from dshift.errors import BlockFailed, DshiftError
+from dshift.field import Loaded
 from dshift.metrics import Points
 from dshift.modes import Clustering, merge
 from dshift.monitor import HASH_BITS, MOST_HASHES, BlockDone
@@ -111,8 +112,8 @@ def block_failed(block: slice, error: BaseException, place: Store | None) -> Blo
 class Threads:
     """Has the work done in this process."""
 
-    def __init__(self, job: Job, threads: int) -> None:
-        self._stage = set_stage(job)
+    def __init__(self, job: Job, threads: int, loaded: Loaded | None = None) -> None:
+        self._stage = set_stage(job, loaded)
         self.width = threads
 
     def survey(self) -> Survey:

@@ -95,6 +95,21 @@ def make_sweep() -> xr.Dataset:
     return xr.Dataset(variables, {"bandwidth": widths})
 
 
+def make_stack() -> xr.DataArray:
+    """Rain and temperature of four kinds of places."""
+    rng, kind = np.random.default_rng(0), np.arange(40) % 4
+    rain = humps(5 + 8 * (kind < 2) + rng.normal(0, 0.3, 40), n_bins=20)
+    warm = humps(8 + 9 * (kind % 2) + rng.normal(0, 0.3, 40), n_bins=30)
+    parts = {}
+    for name, counts, edges, unit in (
+        ("rain", rain, np.linspace(0, 10, 21), "mm"),
+        ("warmth", warm, np.geomspace(260, 320, 31), "K"),
+    ):
+        about = {"edges": edges.tolist(), "edges_units": unit}
+        parts[name] = xr.DataArray(counts, dims=("place", "bin"), attrs=about)
+    return dshift.stack(parts, "range")
+
+
 def make_many() -> np.ndarray:
     centers = np.r_[np.linspace(3, 60, 500), np.repeat(np.linspace(3, 60, 500)[::25], 5)]
     return humps(centers, n_bins=64)
@@ -116,6 +131,9 @@ def fitted(name: str) -> tuple[xr.Dataset, Any, dict[str, Any]]:
     if name == "cube":
         data = make_cube()
         return fit(data, 0.7, invalid="mask"), data, {"title": "Winds"}
+    if name == "stack":
+        data = make_stack()
+        return dshift.fit(data, "auto", progress=False), data, {}
     data = make_evil()
     result = fit(data)
     result.attrs |= {"source": f"/tmp/{EVIL}.zarr", EVIL: EVIL}
@@ -269,7 +287,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     tab.close()
 
 
-@pytest.mark.parametrize("name", ["two", "one", "many", "cube", "evil"])
+@pytest.mark.parametrize("name", ["two", "one", "many", "cube", "evil", "stack"])
 def test_a_browser_draws_every_plot_and_nothing_leaves_the_file(
     pages: Any, browser: Browser, name: str
 ) -> None:
@@ -344,6 +362,19 @@ def test_what_the_pages_say(pages: Any) -> None:
     assert "wind speed (m/s)" in cube.text
     assert "In no cluster3masked" in cube.text
     assert re.search(r"lat -?\d+ · lon \d+", cube.text)
+
+
+def test_a_stack_is_shown_variable_by_variable(pages: Any) -> None:
+    page = Page(pages("stack"))
+    assert page.sections() == ["run", "clusters", "modes", "matrix", "view", "outliers"]
+    start = "40 samples, each with histograms of rain and warmth, fall into 4 clusters."
+    assert start in page.text
+    assert "20 rain (mm), 30 warmth (K)" in page.text
+    assert "share of a sample in each bin, or share of a sample per K" in page.text
+    assert "W1 added up over the variables between" in page.text
+    assert "chosen: middle of the longest plateau, " in page.text
+    named = [attrs for tag, attrs in page.tags if attrs.get("class") == "variable"]
+    assert len(named) == 2 * (4 + report_findings.N_OUTLIERS)
 
 
 def run_report(tmp_path: Path, data: Any, result: xr.Dataset, **options: Any) -> Page:
@@ -497,6 +528,7 @@ def test_of_large_data_a_part_is_read(tmp_path: Path, monkeypatch: pytest.Monkey
     found = re.search(r"taken from (\d+) of the 4,000 samples", page.text)
     assert found is not None
     assert 300 <= int(found[1]) <= 450
+    assert re.search(r"For the bands, at most \d\d members of a cluster were drawn", page.text)
     assert "The data were not compared with the fingerprint of the result" in page.text
 
 

@@ -7,6 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
@@ -16,10 +17,12 @@ from scipy.stats import wasserstein_distance
 from sklearn.metrics import adjusted_rand_score
 
 import dshift
+import dshift.summary
+from dshift import stage
 from dshift.demo import synthetic
+from dshift.drawn import read_rows
 from dshift.plateaus import agreement, choose_bandwidth, find_plateaus
 from dshift.sources import open_samples
-from dshift.sweeping import read_rows
 
 
 @pytest.fixture(scope="module")
@@ -32,15 +35,16 @@ def swept(data: xr.Dataset) -> xr.Dataset:
     return dshift.sweep(data.counts)
 
 
+@pytest.mark.parametrize("n", [122, 300])
 @pytest.mark.parametrize("seed", range(10))
-def test_auto_finds_the_truth_in_the_papers_data(seed: int) -> None:
-    data = synthetic(122, seed=seed)
+def test_auto_finds_the_truth_in_the_papers_data(seed: int, n: int) -> None:
+    data = synthetic(n, seed=seed)
     result = dshift.fit(data.counts, "auto")
     assert agreement(result.label.values, data.truth.values) == 1
     low, high = result.attrs["bandwidth_plateau"]
     assert low < result.attrs["bandwidth"] < high
     assert result.attrs["bandwidth_chosen"] == "auto"
-    assert result.attrs["bandwidth_samples"] == 122
+    assert result.attrs["bandwidth_samples"] == n
     assert result.attrs["valley"] == 0.1
 
 
@@ -164,6 +168,99 @@ def test_masked_samples_are_left_out(data: xr.Dataset, swept: xr.Dataset) -> Non
     masked = dshift.sweep(holes, invalid="mask")
     np.testing.assert_array_equal(masked.labels, swept.labels)
     assert 3 not in masked.sample_index
+
+
+def recorded(rows: np.ndarray, reads: list[Any]) -> da.Array:
+    """A Dask array that tells when a chunk of it is computed."""
+
+    def read(block: np.ndarray) -> np.ndarray:
+        reads.append(block.shape)
+        return block
+
+    lazy = da.from_array(rows, chunks=(20, -1))
+    return lazy.map_blocks(read, dtype=rows.dtype, meta=np.empty((0, 0), rows.dtype))
+
+
+def test_data_are_read_once_for_all_bandwidths(data: xr.Dataset, swept: xr.Dataset) -> None:
+    reads: list[Any] = []
+    lazy = dshift.sweep(recorded(data.counts.values, reads))
+    assert len(reads) == 3
+    np.testing.assert_array_equal(lazy.labels, swept.labels)
+    reads.clear()
+    result = dshift.fit(recorded(data.counts.values, reads), "auto")
+    assert len(reads) == 3  # for the sweep and the fit
+    assert result.attrs["bandwidth"] == choose_bandwidth(swept)
+
+
+def test_samples_are_embedded_once_for_all_bandwidths(
+    data: xr.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+    load = stage.load_points
+
+    def counted(samples: Any, *args: Any, **options: Any) -> Any:
+        calls.append(samples.n_samples)
+        return load(samples, *args, **options)
+
+    monkeypatch.setattr(stage, "load_points", counted)
+    dshift.sweep(data.counts, [2, 3, 4, 5])
+    assert calls == [60]
+
+
+def test_a_cluster_sweeps_to_the_same_labels(swept: xr.Dataset, data: xr.Dataset) -> None:
+    from distributed import Client, LocalCluster
+
+    here = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0"}
+    with LocalCluster(**here) as cluster, Client(cluster) as client:
+        there = dshift.sweep(data.counts, client=client)
+    xr.testing.assert_identical(there, swept)
+
+
+def test_a_stack_is_swept_by_the_sum_of_its_distances(data: xr.Dataset, swept: xr.Dataset) -> None:
+    plain = data.counts.assign_attrs(edges=list(range(101))).drop_vars("bin")
+    twice = dshift.stack({"a": plain, "b": plain})
+    found = dshift.sweep(twice)
+    np.testing.assert_allclose(found.bandwidth, 2 * swept.bandwidth, rtol=1e-3)
+    doubled = dshift.sweep(twice, 2 * swept.bandwidth.values[::5]).labels.values
+    for one, other in zip(doubled, swept.labels.values[::5], strict=True):
+        assert agreement(one, other) == 1
+    result = dshift.fit(twice, "auto")
+    assert agreement(result.label.values, data.truth.values) == 1
+    assert result.modes_b.shape == (result.sizes["mode"], 100)
+
+
+def test_a_stored_run_keeps_the_bandwidth_that_was_chosen(
+    data: xr.Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = dshift.fit(data.counts, "auto", store=tmp_path / "whole")
+    assert whole.attrs["bandwidth_chosen"] == "auto"
+
+    def crash(*args: Any) -> None:
+        raise RuntimeError("power cut")
+
+    with monkeypatch.context() as cut_short:
+        cut_short.setattr("dshift.api.cluster", crash)
+        with pytest.raises(RuntimeError, match="power cut"):
+            dshift.fit(data.counts, "auto", store=tmp_path / "torn")
+    assert dshift.summary.describe_store(tmp_path / "torn")["bandwidth_chosen"] == "auto"
+
+    def refuse(*args: Any, **options: Any) -> None:
+        raise AssertionError("swept again")
+
+    monkeypatch.setattr("dshift.sweeping.sweep_samples", refuse)
+    for store in ("torn", "whole"):
+        again = dshift.fit(data.counts, "auto", store=tmp_path / store)
+        xr.testing.assert_identical(again, whole)
+    with pytest.raises(dshift.InvalidInput, match=r"another job \(fingerprint: "):
+        dshift.fit(data.counts[::-1], "auto", store=tmp_path / "torn")
+    with pytest.raises(dshift.InvalidInput, match=r"another job \(valley: 0.1 there, 0.3 here"):
+        dshift.fit(data.counts, "auto", valley=0.3, store=tmp_path / "torn")
+
+
+def test_a_number_is_no_choice(data: xr.Dataset, tmp_path: Path) -> None:
+    dshift.fit(data.counts, 3, valley=0.1, store=tmp_path / "s")
+    with pytest.raises(dshift.InvalidInput, match="bandwidth_chosen: None there, 'auto' here"):
+        dshift.fit(data.counts, "auto", store=tmp_path / "s")
 
 
 def test_edges_give_the_unit(data: xr.Dataset, swept: xr.Dataset) -> None:
