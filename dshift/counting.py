@@ -15,8 +15,8 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
+from dshift.count_kernels import count_lines, extent, search_bins
 from dshift.errors import InvalidInput, InvalidType
-from dshift.kernels import count_lines, extent, search_bins
 from dshift.metrics import Float
 from dshift.sources import _is_dask_array
 

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from dshift.count_kernels import count_even_rows, count_rows, mark_labels, span_of
 from dshift.counting import (
     MERGED_AT_ONCE,
     Extent,
@@ -26,7 +27,6 @@ from dshift.counting import (
     table_dtype,
 )
 from dshift.errors import InvalidType
-from dshift.kernels import count_rows, mark_labels
 from dshift.metrics import Float
 
 BLOCK_BYTES = 64 * 2**20  # of a table made from a data frame: longer ones are cut
@@ -119,7 +119,11 @@ def _count_piece(piece: Piece, edges: Float, outside: str) -> Partial:
         n_rows = len(found)
     table = np.zeros((n_rows, n_columns), dtype)
     labels = labels.astype(np.int64, copy=False)
-    n_bad = count_rows(labels, lowest, places, values, weights, len(edges) - 1, *finder, table)
+    n_bad, n_bins = 0, len(edges) - 1
+    if at_once and finder.low is None:
+        count_even_rows(labels, lowest, values, n_bins, *finder[:3], table)
+    else:
+        n_bad = count_rows(labels, lowest, places, values, weights, n_bins, *finder, table)
     check_counted(table, n_bad, edges, outside)
     if found is not None:
         return found, table
@@ -131,7 +135,10 @@ def _span(ids: Any) -> tuple[int, int] | None:
     """Return the lowest of some whole numbers, and how many there are from it to the highest."""
     if not isinstance(ids.dtype, np.dtype) or ids.dtype.kind not in "iu" or not len(ids):
         return None
-    lowest, highest = int(ids.min()), int(ids.max())
+    if ids.dtype == np.int64:  # others would each have the loop compiled for them
+        lowest, highest = map(int, span_of(np.asarray(ids)))
+    else:
+        lowest, highest = int(ids.min()), int(ids.max())
     return (lowest, highest - lowest + 1) if highest < 2**63 else None
 
 
