@@ -21,7 +21,7 @@ from dshift.cubes import Cube, open_cube
 from dshift.errors import InvalidInput, InvalidType
 from dshift.metrics import Float, check_edges
 from dshift.rows import Rows
-from dshift.sources import _is_dask_array
+from dshift.sources import DENSITY, _is_dask_array
 from dshift.tables import is_dask_frame, open_frame, open_series, read_parquet
 
 FIRST_CELLS, MORE_CELLS = 2**16, 2**12  # of the search for quantiles: first pass, later ones
@@ -71,7 +71,7 @@ def histogram(
         arrays of the same lengths.
     density : bool
         Whether to divide by the sample's total and by the widths of the bins, for plots. Cluster
-        counts instead: where widths differ, densities are not shares.
+        counts instead: where widths differ, densities are not shares, and `fit` refuses them.
     outside : {"raise", "drop", "clip"}
         What to do with values beyond the edges, infinite ones included: stop, leave them out, or
         count them in the first and the last bin.
@@ -315,6 +315,7 @@ def _assemble(
         "long_name": f"{name} of values in bins",
         "edges": edges.tolist(),
         **({} if unit is None else {"edges_units": unit}),
+        **({DENSITY: 1} if density else {}),
         # So CF calls what tells of the quality of a variable's values.
         "ancillary_variables": " ".join(counters),
     }

@@ -32,6 +32,7 @@ MAX_KEPT_BYTES = 256 * 2**20  # of a Dask array that is computed once and kept
 PACKING_ATTRS = {"_FillValue", "missing_value", "scale_factor", "add_offset", "_Unsigned"}
 # Attributes by which stacked histograms can be taken apart.
 STACK_ATTRS = ("variables", "variable_bins", "variable_edges", "variable_units", "scale")
+DENSITY = "is_density"  # attribute of histograms that were divided by the widths of their bins
 NUMBERS = "booleans, integers or real floats"
 
 
@@ -302,6 +303,8 @@ def _samples(found: _Found, bin_dim: str | None) -> Samples:
     on_bins = {k: c for k, c in found.coords.items() if set(map(str, c.dims)) == {dims[axis]}}
     off_bins = {k: c for k, c in found.coords.items() if dims[axis] not in map(str, c.dims)}
     bin_attrs = on_bins[dims[axis]].attrs if dims[axis] in on_bins else {}
+    edges = _stored_edges(found.attrs, shape[axis], named)
+    refuse_uneven_densities(named, found.attrs, edges)
     return Samples(
         origin=found.origin,
         dims=tuple(dims[i] for i in kept),
@@ -311,7 +314,7 @@ def _samples(found: _Found, bin_dim: str | None) -> Samples:
         dtype=found.array.dtype.newbyteorder("="),
         coords=_loaded(off_bins),
         bin_coords=_loaded(on_bins),
-        edges=_stored_edges(found.attrs, shape[axis], named),
+        edges=edges,
         unit=bin_attrs.get("units", found.attrs.get("edges_units")),
         stack_attrs={name: found.attrs[name] for name in STACK_ATTRS if name in found.attrs},
         _array=found.array,
@@ -347,6 +350,17 @@ def _stored_edges(attrs: Mapping[str, Any], n_bins: int, named: str) -> np.ndarr
         f"{named} has the attribute `edges`={stored}, and {n_bins} bins need {n_bins + 1} finite, "
         "increasing edges: correct or delete it"
     )
+
+
+def refuse_uneven_densities(named: str, attrs: Mapping[str, Any], edges: Any) -> None:
+    """Raise if histograms are densities over bins of different widths: those are no shares."""
+    widths = np.diff(edges) if attrs.get(DENSITY) and edges is not None else np.ones(1)
+    if np.ptp(widths) > 1e-9 * widths.max():
+        raise InvalidInput(
+            f"{named} holds densities over bins of different widths, which do not add up to 1: "
+            "make the histograms without `density`, or multiply by the widths and delete the "
+            f"attribute `{DENSITY}`"
+        )
 
 
 def _sizes(length: int, chunk: int | tuple[int, ...]) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ import xarray as xr
 
 from dshift.errors import InvalidInput, InvalidType
 from dshift.metrics import Float, check_edges
+from dshift.sources import refuse_uneven_densities
 
 LARGEST_RATIO = 1e6  # of the widest to the narrowest of stacked variables
 
@@ -49,6 +50,8 @@ def stack(
     """
     parts = _checked_parts(histograms, bin_dim)
     edges = {name: _edges_of(name, part) for name, part in parts.items()}
+    for name, part in parts.items():
+        refuse_uneven_densities(f"`histograms` of {name!r}", part.attrs, edges[name])
     units = [str(part.attrs.get("edges_units", "")) for part in parts.values()]
     scales = _scales(scale, edges, units)
     scaled = [edges[name] * scales[name] for name in parts]

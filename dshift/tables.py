@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import xarray as xr
+from dask.system import CPU_COUNT
 from numpy.typing import NDArray
 
 from dshift.counting import plain_array, refuse_unless_numbers
@@ -20,6 +21,7 @@ from dshift.redaction import public_name
 from dshift.rows import Piece, Rows
 from dshift.sources import _is_dask_array
 
+LEAST_ROWS = 2**18  # of a data frame that are worth a thread
 BATCH_VALUES = 2**20  # short series are counted together, so many values at a time
 
 
@@ -70,7 +72,9 @@ def open_frame(frame: Any, id: Any, value: Any, weights: Any) -> Rows:
 
     def pieces() -> Iterable[Any]:
         if not lazy:
-            return [cut(frame)]
+            size = max(LEAST_ROWS, -(-len(frame) // CPU_COUNT))  # counted side by side
+            starts = range(0, max(len(frame), 1), size)
+            return [cut(frame.iloc[start : start + size]) for start in starts]
         from dask.delayed import delayed
 
         return map(delayed(cut), frame[list(wanted.values())].to_delayed())

@@ -157,6 +157,38 @@ def test_density_of_a_sample_without_values_is_nan() -> None:
     np.testing.assert_array_equal(found.values[1], [0, 1 / 1.5, 0])
 
 
+def test_densities_over_uneven_bins_are_refused_where_shares_are_needed() -> None:
+    cube = np.random.default_rng(0).uniform(0, 4, (6, 50))
+    even, uneven = np.linspace(0, 4, 5), [0, 1, 2, 4]
+    flat = histogram(cube, even, dim="dim_1", density=True)
+    counts = histogram(cube, even, dim="dim_1")
+    labels = [dshift.fit(rows, 0.2).label.values.tolist() for rows in (flat, counts)]
+    assert labels[0] == labels[1]
+    steep = histogram(cube, uneven, dim="dim_1", density=True)
+    refused = r"holds densities over bins of different widths, .* without `density`"
+    for use in (lambda d: dshift.fit(d, 0.2), dshift.sweep, lambda d: dshift.stack({"a": d})):
+        with pytest.raises(dshift.InvalidInput, match=refused):
+            use(steep)
+    shares = (steep * np.diff(uneven)).drop_attrs().assign_attrs(edges=uneven)
+    plain = histogram(cube, uneven, dim="dim_1")
+    np.testing.assert_array_equal(dshift.fit(shares, 0.2).label, dshift.fit(plain, 0.2).label)
+
+
+def test_threads_count_a_table_as_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(4)
+    ids, values = rng.integers(-5, 50, 5000), rng.uniform(0, 4, 5000)
+    values[::7] = np.nan
+    for keys in (ids, np.sort(ids), ids.astype(str)):
+        frame = pd.DataFrame({"k": keys, "v": values})
+        whole = histogram(frame, EDGES, id="k", value="v")
+        with monkeypatch.context() as cut:
+            cut.setattr("dshift.tables.LEAST_ROWS", 100)
+            cut.setattr("dshift.tables.CPU_COUNT", 13)
+            xr.testing.assert_identical(histogram(frame, EDGES, id="k", value="v"), whole)
+        with_edges = histogram(frame, bins=3, id="k", value="v")
+        assert with_edges.n_missing.sum() == np.isnan(values).sum()
+
+
 def test_large_even_and_uneven_bins_equal_numpy() -> None:
     rng = np.random.default_rng(0)
     for dtype in ("f4", "f8"):

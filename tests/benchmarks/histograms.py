@@ -106,7 +106,7 @@ def table_cases(n_values: int) -> Iterator[tuple[str, dict[str, Callable[[], obj
             {
                 "bytes": lambda ids=ids, values=values: np.bincount(ids, weights=values),
                 "indices": lambda cells=cells: np.bincount(cells),
-                "1 thread": lambda frame=frame: histogram(frame, EVEN, id="id", value="value"),
+                "threads": lambda frame=frame: histogram(frame, EVEN, id="id", value="value"),
             },
         )
 
@@ -134,7 +134,7 @@ def main() -> None:
         table_cases(given.values_table), cube_cases(given.values_cube)
     ):
         t = fastest(functions, given.repeats, clock)
-        one, many = t["1 thread"], t.get("threads", np.nan)
+        one, many = t.get("1 thread", np.nan), t["threads"]
         row = (t["bytes"], t["indices"], one, many)
         row += (one / t["bytes"], one / t["indices"], many / t["bytes"])
         print(f"{name:52}" + "".join(f"{number:14.3f}" for number in row), flush=True)
