@@ -6,12 +6,18 @@ import logging
 import math
 import sys
 import time
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from tqdm.auto import tqdm
+from tqdm import TqdmWarning
+
+with warnings.catch_warnings():
+    # Without ipywidgets it says so in every notebook, and then draws with letters.
+    warnings.simplefilter("ignore", TqdmWarning)
+    from tqdm.auto import tqdm as tqdm
 
 log = logging.getLogger("dshift")
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
-from tqdm.auto import tqdm
 
 import dshift
 from dshift import arguments, engine
@@ -19,7 +18,7 @@ from dshift.arguments import Seeds
 from dshift.drawn import Drawn, draw, spread_bandwidths
 from dshift.errors import InvalidInput, InvalidType
 from dshift.metrics import Float, Metric, choose_edges, resolve_metric
-from dshift.monitor import wants_progress
+from dshift.monitor import tqdm, wants_progress
 from dshift.plateaus import (
     AUTO,
     N_RANKS,
