@@ -1,0 +1,1 @@
+"""Examples of dshift; README.md shows them."""

@@ -1,0 +1,219 @@
+"""How fast dshift is: beside its peers, against N, and on more workers. Figures and tables.
+
+    pip install fast_hdbscan pynndescent
+    python examples/scaling/run.py
+
+It takes about ten minutes on a quiet machine and keeps what it measured in results.json. After an
+interruption, --resume measures what is missing; --draw measures nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import matplotlib.pyplot as plt
+
+from examples.common import COLORS, INK, PALE, Page, fill, make_parser, markdown_table
+from tests.benchmarks import cluster, common, growth, peers
+
+Rows = list[dict[str, Any]]
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMES = ROOT / "examples" / "first_names" / "names.npz"
+SIZES, SMALL_SIZES = (1_000, 2_000, 5_000, 10_000, 20_000), (300, 600)
+LARGE_SIZES, SMALL_LARGE_SIZES = (50_000, 100_000, 200_000), (1_000,)
+SMALL_NAMES = 300
+DSHIFT = "dshift.fit"
+MOST_LOAD = 1.5  # of the machine, before a part
+# Peers with a package of their own, and those that take minutes: not in a small run.
+SLOW = ("MeanShift", "fast_hdbscan")
+
+
+class Results:
+    """What was measured, in a file that is written after every part."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.parts: dict[str, Any] = {}
+        if path.is_file():
+            self.parts = json.loads(path.read_text(encoding="utf-8"))
+
+    def measure(self, name: str, small: bool, resume: bool, run: Callable[[], Rows]) -> None:
+        """Run a part and keep its rows, unless it is there already and `resume` is wished."""
+        known = self.parts.get(name)
+        if resume and known is not None and known["small"] == small:
+            return
+        machine = common.describe_machine()
+        self.parts[name] = {"machine": machine, "small": small, "rows": run()}
+        text = json.dumps(self.parts, indent=1) + "\n"
+        self.path.write_text(text, encoding="utf-8")
+
+    def rows(self, start: str) -> Rows:
+        """Return the rows of all parts whose names start so."""
+        parts = [part for name, part in self.parts.items() if name.startswith(start)]
+        return [row for part in parts for row in part["rows"]]
+
+    def caption(self, start: str) -> str:
+        """Return on what machine the numbers were taken, and whether they mean anything."""
+        parts = {name: part for name, part in self.parts.items() if name.startswith(start)}
+        if not parts:
+            return "Not measured yet."
+        first = next(iter(parts.values()))["machine"]
+        text = f"{first['cores']} cores ({first['cpu']}), Python {first['python']}. "
+        if self.is_idle(start):
+            text += "**A small run, or one on a busy machine: its times mean nothing.**"
+        return text.strip()
+
+    def is_idle(self, start: str) -> bool:
+        """Return whether these times mean nothing."""
+        parts = [part for name, part in self.parts.items() if name.startswith(start)]
+        return any(part["small"] or part["machine"]["load"] > MOST_LOAD for part in parts)
+
+
+def measure_all(results: Results, *, small: bool, resume: bool) -> None:
+    """Measure every part that is wished."""
+    without = SLOW if small else ()
+    for n in SMALL_SIZES if small else SIZES:
+        results.measure(
+            f"peers, synthetic {n}",
+            small,
+            resume,
+            lambda n=n: peers.compare(common.synthetic(n), without),
+        )
+    names = common.names(NAMES, n=SMALL_NAMES if small else None)
+    results.measure("peers, names", small, resume, lambda: peers.compare(names, without))
+    for n in SMALL_LARGE_SIZES if small else LARGE_SIZES:
+        results.measure(
+            f"growth, synthetic {n}",
+            small,
+            resume,
+            lambda n=n: [growth.measure_alone("synthetic", n, NAMES)],
+        )
+    rows = cluster.QUICK_SPEED_ROWS if small else cluster.SPEED_ROWS
+    results.measure("workers", small, resume, lambda: _speeds(rows))
+
+
+def _speeds(n: int) -> Rows:
+    with tempfile.TemporaryDirectory() as folder:
+        return cluster.speed(n, Path(folder))
+
+
+def peer_rows(results: Results) -> Rows:
+    """Return the table of peers: dshift's seconds, and how many times as long the others took."""
+    measured = results.rows("peers")
+    sets = list(dict.fromkeys((row["data"], row["n"]) for row in measured))
+    # The larger half of the synthetic sizes says enough.
+    synthetic = sorted(n for data, n in sets if data == "synthetic")[-3:]
+    sets = [(data, n) for data, n in sets if data != "synthetic" or n in synthetic]
+    found = {(row["method"], row["data"], row["n"]): row for row in measured}
+    rows = []
+    for method in dict.fromkeys(row["method"] for row in measured):
+        row = {"method": f"`{method}`, seconds" if method == DSHIFT else method}
+        for data, n in sets:
+            one = found.get((method, data, n))
+            key = "seconds" if method == DSHIFT else "ratio"
+            row[f"{data}, {n:,}"] = "not run" if one is None else _three_digits(one[key])
+        rows.append(row)
+    return rows
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def growth_rows(results: Results) -> Rows:
+    """Return dshift's own time and work at large N."""
+    return [
+        {
+            "N": f"{row['n']:,}",
+            "seconds": f"{row['seconds']:.3g}",
+            "microseconds a seed": f"{row['microseconds_per_seed']:.0f}",
+            "distances evaluated, of N": f"{row['evaluated_share']:.1%}",
+        }
+        for row in results.rows("growth")
+    ]
+
+
+def worker_rows(results: Results) -> Rows:
+    """Return the time of one fit on threads and on processes."""
+    return [
+        {"where": row["where"], "seconds": f"{row['seconds']:.3g}"}
+        for row in results.rows("workers")
+    ]
+
+
+def draw_peers(page: Page, results: Results) -> None:
+    """Draw time against N beside the peers, on the synthetic sets."""
+    figure, axis = plt.subplots(figsize=(7.5, 4.2))
+    measured = [row for row in results.rows("peers") if row["data"] == "synthetic"]
+    grown = [{**row, "method": DSHIFT} for row in results.rows("growth")]
+    methods = dict.fromkeys(row["method"] for row in measured)
+    for method, color in zip(methods, (INK, *COLORS), strict=False):
+        points = sorted(
+            (row["n"], row["seconds"]) for row in measured + grown if row["method"] == method
+        )
+        width = 2.4 if method == DSHIFT else 1.2
+        axis.plot(*zip(*points, strict=True), "o-", color=color, linewidth=width, markersize=4)
+        n, seconds = points[-1]
+        axis.annotate(
+            method, (n, seconds), (6, 0), textcoords="offset points", color=color, va="center"
+        )
+    axis.set(xscale="log", yscale="log", xlabel="histograms of 64 bins", ylabel="seconds")
+    sizes = [row["n"] for row in measured + grown]
+    axis.set_xlim(min(sizes) * 0.8, max(sizes) * 12)
+    axis.set_title("from a NumPy array of counts to labels")
+    page.picture("peers.svg", figure)
+
+
+def draw_workers(page: Page, results: Results) -> None:
+    """Draw the speed-up against workers."""
+    figure, axis = plt.subplots(figsize=(4.6, 3.6))
+    most = 1
+    for kind, color in (("threads", COLORS[0]), ("processes", COLORS[1])):
+        measured = [row for row in results.rows("workers") if row["where"].endswith(kind)]
+        counts = [int(row["where"].split()[0]) for row in measured]
+        speed = [measured[0]["seconds"] / row["seconds"] for row in measured]
+        most = max(most, *counts)
+        axis.plot(counts, speed, "o-", color=color, label=kind)
+    axis.plot([1, most], [1, most], ":", color=PALE, label="ideal")
+    axis.set(xlabel="workers", ylabel="times as fast as one", xticks=range(1, most + 1))
+    idle = " (a trial run: no measurement)" if results.is_idle("workers") else ""
+    axis.set_title("the same fit, the same bits" + idle)
+    axis.legend()
+    page.picture("workers.svg", figure)
+
+
+def main() -> None:
+    """Measure, then draw and fill in."""
+    parser = make_parser(__doc__)
+    parser.add_argument("--resume", action="store_true", help="measure only what is missing")
+    parser.add_argument("--draw", action="store_true", help="measure nothing")
+    options = parser.parse_args()
+    page = Page(__file__, options.out)
+    results = Results(page.folder / "results.json")
+    if not options.draw:
+        measure_all(results, small=options.small, resume=options.resume)
+    if not results.parts:
+        raise SystemExit(f"{results.path} holds nothing to draw: run without --draw first")
+    for name, rows in (("peers", peer_rows), ("growth", growth_rows), ("workers", worker_rows)):
+        page.text(name, _with_caption(results, name, rows(results)))
+    draw_peers(page, results)
+    draw_workers(page, results)
+    if options.out is None:
+        fill(ROOT / "README.md", "speed", _with_caption(results, "peers", peer_rows(results)))
+
+
+def _with_caption(results: Results, name: str, rows: Rows) -> str:
+    table = f"{markdown_table(rows)}\n\n" if rows else ""
+    return table + results.caption(name)
+
+
+if __name__ == "__main__":
+    main()
