@@ -96,6 +96,8 @@ class Page:
 
 def markdown_table(rows: Sequence[Row]) -> str:
     """Return a table in Markdown; the keys of the first row are the heads."""
+    if not rows:
+        return "(none)"
     heads = list(rows[0])
     lines = [heads, ["---"] * len(heads), *([_cell(row[head]) for head in heads] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -176,6 +176,7 @@ def test_table_fills_one_place(tmp_path: Path) -> None:
         fill(page, "x", markdown_table([{"n": 1, "f": 0.5, "none": None}]))
         text = "| n | f | none |\n| --- | --- | --- |\n| 1 | 0.50 |  |"
         assert page.read_text("utf-8") == f"a\n<!-- table:x -->\n{text}\n<!-- /table -->\nb\n"
+    assert markdown_table([]) == "(none)"
     with pytest.raises(SystemExit, match="0 places for the table 'y'"):
         fill(page, "y", "")
 

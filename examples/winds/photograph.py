@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import json
 import shutil
 import subprocess
@@ -45,10 +44,12 @@ def photographed(url: str, target: Path) -> Iterator[None]:
     over, ready = threading.Event(), threading.Event()
 
     def work() -> None:
-        # No picture is worth a failed fit.
-        with contextlib.suppress(OSError, StopIteration, TimeoutError):
+        try:
             asyncio.run(_photograph(browser, url, target, over, ready))
-        ready.set()
+        except Exception as error:  # no picture is worth a failed fit
+            print(f"no picture of the dashboard was taken: {error!r}")
+        finally:
+            ready.set()
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -83,7 +84,11 @@ async def _photograph(
             page.close()
         finally:
             process.terminate()
-            process.wait()
+            try:
+                process.wait(SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
 
 async def _connect(port_file: Path) -> WebSocketClientConnection:

@@ -28,7 +28,8 @@ EDGES = np.arange(-27.0, 22.0)  # m/s
 NAMES = {"FNOCY": "lat", "FNOCX": "lon", "TIME": "time"}
 VALLEY = 0.1
 BANDWIDTH = 1.0  # m/s
-N_SWEPT, SMALL_N_SWEPT = 1_000, 100
+N_SWEPT = 1_000
+SMALL_WIDTHS = (1.0, 2.0, 4.0)
 N_SHOWN = 10
 BLOCK_SIZE = 512
 # Without coastlines, names say where one is: longitude, latitude.
@@ -144,8 +145,8 @@ def main() -> None:
     ):
         # Lazy until `compute`: the workers read and count.
         counts = dshift.histogram(cube.UWND, EDGES, dim="time").compute()
-        n_swept = SMALL_N_SWEPT if options.small else N_SWEPT
-        swept = dshift.sweep(counts, sample=n_swept, client=client)
+        widths, n_swept = (SMALL_WIDTHS, 100) if options.small else (None, N_SWEPT)
+        swept = dshift.sweep(counts, widths, sample=n_swept, client=client)
         address = client.dashboard_link.rsplit("/", 1)[0]
         # Blocks smaller than it would choose: there is more to see on the page.
         with (
