@@ -169,6 +169,10 @@ def open_cube(data: Any, dim: Any, weights: Any) -> Cube:
 
 
 def _dims_to_count(dim: Any, dims: tuple[Hashable, ...]) -> set[Hashable]:
+    if not dims:
+        raise InvalidInput(
+            "`data` has no dimension to count over; give an array of one dimension or more."
+        )
     if dim is ...:
         return set(dims)
     names = {dim} if isinstance(dim, str) else set(dim if isinstance(dim, Iterable) else [dim])

@@ -15,7 +15,7 @@ import xarray as xr
 from dask.system import CPU_COUNT
 from numpy.typing import NDArray
 
-from dshift.counting import plain_array, refuse_unless_numbers
+from dshift.counting import as_numbers, plain_array, refuse_unless_numbers
 from dshift.errors import InvalidInput, MissingData
 from dshift.redaction import public_name
 from dshift.rows import Piece, Rows
@@ -83,7 +83,10 @@ def open_frame(frame: Any, id: Any, value: Any, weights: Any) -> Rows:
 
 
 def _cut_piece(frame: pd.DataFrame, id: str, value: str, weights: str | None) -> Piece:
-    n_missing = 0 if frame[id].dtype.kind in "biu" else int(frame[id].isna().sum())
+    dtype = frame[id].dtype
+    # Whole numbers of NumPy's cannot be missing; those of pandas and Arrow can.
+    never = isinstance(dtype, np.dtype) and dtype.kind in "biu"
+    n_missing = 0 if never else int(frame[id].isna().sum())
     if n_missing:
         raise InvalidInput(
             f"`id` column `{id}` is missing in {n_missing} rows; drop those rows, or fill them in."
@@ -149,7 +152,7 @@ def _one_series(name: str, key: Any, series: Any) -> Any:
         )
     # An empty list has no dtype of its own.
     refuse_unless_numbers(f"{name}` of `{key}", array.dtype)
-    return array
+    return as_numbers(array) if np.ma.isMaskedArray(array) else array
 
 
 def _batches(arrays: Sequence[Any], loads: Sequence[Any] | None) -> Iterator[Piece]:

@@ -174,6 +174,13 @@ def test_densities_over_uneven_bins_are_refused_where_shares_are_needed() -> Non
     np.testing.assert_array_equal(dshift.fit(shares, 0.2).label, dshift.fit(plain, 0.2).label)
 
 
+def test_masked_values_of_a_series_are_missing() -> None:
+    series = np.ma.array([1.0, 2.0, 3], mask=[False, True, False])
+    found = histogram([series, [3.5]], EDGES)
+    np.testing.assert_array_equal(found.values, [[0, 1, 1], [0, 0, 1]])
+    assert found.n_missing.values.tolist() == [1, 0]
+
+
 def test_threads_count_a_table_as_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(4)
     ids, values = rng.integers(-5, 50, 5000), rng.uniform(0, 4, 5000)
@@ -560,6 +567,7 @@ BAD_CALLS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ),
     ({**TABLE, "value": "k", "dim": None}, ValueError, r"`id` is 'k' and so is another column"),
     ({**TABLE, "value": "name", "dim": None}, TypeError, r"`value` column `name` has the dtype"),
+    ({"data": xr.DataArray(1.0), "dim": ...}, ValueError, r"`data` has no dimension to count over"),
     ({"data": [], "dim": None}, ValueError, r"`data` is empty; give at least one series"),
     ({"data": [[1], 2], "dim": None}, ValueError, r"`data` of 1 has 0 dimensions; each series"),
     ({"data": [["a"]], "dim": None}, TypeError, r"`data` of `0` has the dtype <U1"),
@@ -590,6 +598,10 @@ def test_bad_tables(tmp_path: Path) -> None:
     holes = pd.DataFrame({"k": ["a", None], "v": [1.0, 2.0]})
     with pytest.raises(ValueError, match=r"`id` column `k` is missing in 1 rows; drop those rows"):
         histogram(holes, EDGES, id="k", value="v")
+    for dtype in ("Int64", "int64[pyarrow]", "string[pyarrow]", "category"):
+        gap = pd.Series([3, None, 3], dtype="Int64").astype(dtype)
+        with pytest.raises(ValueError, match="`id` column `k` is missing in 1 rows"):
+            histogram(pd.DataFrame({"k": gap, "v": [1.0, 2.0, 3.0]}), EDGES, id="k", value="v")
     lazy = dd.from_pandas(FRAME, npartitions=1)
     far = histogram(lazy, [0, 1], id="k", value="v")
     with pytest.raises(dshift.errors.InvalidInput, match=r"0 below 0\.0 and 1 above 1\.0"):
