@@ -24,7 +24,7 @@ from distributed import Client, LocalCluster
 from tornado.httpclient import AsyncHTTPClient
 from tornado.websocket import websocket_connect
 
-from dshift import dashboard
+from dshift import dashboard, dashboard_html
 from dshift.dashboard import TOPIC, JobBoard, block_event, end_event, stage_event, start_event
 
 CHROMIUM = shutil.which("chromium")
@@ -142,7 +142,7 @@ class Browser:
         Path(path).write_bytes(base64.b64decode(shot["data"]))
 
 
-async def until(true: Callable[[], Any], seconds: float = 30) -> None:
+async def until(true: Callable[[], Any], seconds: float = 90) -> None:
     deadline = time.monotonic() + seconds
     while True:
         found = true()
@@ -172,8 +172,10 @@ def post(board: JobBoard, *events: dict[str, Any]) -> None:
 def rendered(board: JobBoard, now: float) -> str:
     """Return the page's text parts as HTML, as the page renders them."""
     jobs = list(board.jobs)[::-1]
-    head = dashboard._template(dashboard.JOB_HTML)(job=jobs[0] if jobs else None, now=now)
-    return head + dashboard._template(dashboard.CLUSTER_HTML)(workers=[], jobs=jobs[1:], now=now)
+    head = dashboard_html.template(dashboard_html.JOB_HTML)(job=jobs[0] if jobs else None, now=now)
+    return head + dashboard_html.template(dashboard_html.CLUSTER_HTML)(
+        workers=[], jobs=jobs[1:], now=now
+    )
 
 
 class TestJobBoard:
@@ -262,7 +264,7 @@ class TestMemory:
         assert shown == ["0", "2", "10", "&lt;b&gt;"]
 
     def test_of_many_workers_the_fullest_are_shown(self) -> None:
-        n = dashboard.MAX_WORKERS
+        n = dashboard_html.MAX_WORKERS
         html = memory_shown(list(range(n + 5)))
         shown = re.findall(r'class="name">(.*?)<', html)
         assert shown == [str(i) for i in reversed(range(5, n + 5))]
@@ -270,7 +272,7 @@ class TestMemory:
 
     def test_nearly_full_worker_stands_out(self) -> None:
         assert memory_shown([0] * 10).count("memory high") == 0
-        assert memory_shown([0] * 900).count("memory high") == dashboard.MAX_WORKERS
+        assert memory_shown([0] * 900).count("memory high") == dashboard_html.MAX_WORKERS
 
 
 def fetch(url: str) -> str:
