@@ -1,6 +1,7 @@
 """What a Dask cluster adds to a fit: speed-up, messages, memory of client and scheduler, ceiling.
 
-Run by `python -m tests.benchmarks.cluster`. Worker processes are real, the data is a Zarr store.
+Run by `python -m tests.benchmarks.cluster`, or one part alone: `... cluster speed` (or bytes,
+memory, ceiling). Worker processes are real, the data is a Zarr store.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import socket
 import struct
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,14 +22,20 @@ import xarray as xr
 from distributed import Client, LocalCluster
 
 import dshift
+from dshift import engine
+from dshift.api import _make_job
 from dshift.engine import settings
 from tests.benchmarks import common
 from tests.benchmarks.common import Row, note, print_table, stopwatch, synthetic
 
 SPEED_ROWS, QUICK_SPEED_ROWS = 150_000, 2_000
-MEMORY_ROWS, QUICK_MEMORY_ROWS = (12_500, 50_000, 200_000), (500, 2_000)
+BYTES_ROWS, QUICK_BYTES_ROWS = (12_500, 50_000, 200_000), (500, 2_000)
+MEMORY_ROWS, QUICK_MEMORY_ROWS = (50_000, 200_000, 800_000), (500, 2_000)
 EMPTY_BLOCKS, QUICK_EMPTY_BLOCKS = 10_000, 200
-SEEDS, BLOCKS = 400, 40
+SEEDS = 480
+# The same seeds in few and in many blocks: the difference is what a block costs.
+FEW_BLOCKS, MANY_BLOCKS = 40, 160
+MIB = 2**20
 
 
 @contextmanager
@@ -52,59 +59,73 @@ def write(n: int, folder: Path) -> str:
 
 
 def speed(n: int, folder: Path) -> list[Row]:
-    """Time the same fit on two threads, and on one and two worker processes."""
+    """Time the same fit on threads of this process, and on one and two worker processes."""
     path = write(n, folder)
     bandwidth = common.SYNTHETIC_BANDWIDTH
     dshift.fit(path, bandwidth, seeds=64, progress=False)
-    rows: list[Row] = []
+    seconds = {}
     for threads in (1, 2):
         note(f"{threads} threads of this process, N = {n:,}")
         with settings(threads=threads):
-            found, seconds = stopwatch(lambda: dshift.fit(path, bandwidth, progress=False))
-        rows.append({"where": f"{threads} threads", "seconds": seconds})
+            found, seconds[f"{threads} threads"] = stopwatch(
+                lambda: dshift.fit(path, bandwidth, progress=False)
+            )
     for n_workers in (1, 2):
         note(f"{n_workers} worker processes, N = {n:,}")
         with cluster(n_workers) as client:
             dshift.fit(path, bandwidth, seeds=64, client=client, progress=False)
-            again, seconds = stopwatch(
+            again, seconds[f"{n_workers} processes"] = stopwatch(
                 lambda client=client: dshift.fit(path, bandwidth, client=client, progress=False)
             )
         xr.testing.assert_identical(again, found)
-        rows.append({"where": f"{n_workers} processes", "seconds": seconds})
-    _, two_threads, one, two = (row["seconds"] for row in rows)
-    rows[3] |= {"speedup": one / two, "over_threads": two / two_threads}
-    rows[1]["speedup"] = rows[0]["seconds"] / two_threads
-    return rows
+    rows = [
+        {"part": "speed", "what": f"{where}, N = {n:,}", "value": f"{taken:.1f} s"}
+        for where, taken in seconds.items()
+    ]
+    by_processes = seconds["1 processes"] / seconds["2 processes"]
+    to_threads = seconds["2 processes"] / seconds["2 threads"]
+    return [
+        *rows,
+        _row("speed", "1 to 2 threads", seconds["1 threads"] / seconds["2 threads"], "x"),
+        _row("speed", "1 to 2 processes", by_processes, "x", "at least 1.8"),
+        _row("speed", "2 processes to 2 threads", to_threads, "x", "at most 1.2"),
+    ]
 
 
-SPEED_COLUMNS = {
-    "where": ("where", ""),
-    "seconds": ("seconds", ".2f"),
-    "speedup": ("1 to 2", ".2f"),
-    "over_threads": ("of 2 threads", ".2f"),
-}
+def _row(part: str, what: str, value: float, unit: str, wanted: str = "") -> Row:
+    return {"part": part, "what": what, "value": f"{value:,.2f} {unit}", "wanted": wanted}
 
 
-# ---------------------------------------------------------------- memory and messages
+# ---------------------------------------------------------------- messages and memory
 
 
-def measure_one(path: str, file: str) -> Row:
-    """Fit on a cluster of commands and say what client and scheduler came to."""
+def measure_one(path: str, file: str, folder: str) -> Row:
+    """Fit on a cluster of commands, and say what went through the scheduler and what was held."""
+    bandwidth = common.SYNTHETIC_BANDWIDTH
+    moved, peaks = {}, {}
     with Client(scheduler_file=file) as client:
         client.wait_for_workers(2)
-        bandwidth = common.SYNTHETIC_BANDWIDTH
-        client.run(__import__, "dshift.tasks")
-        dshift.fit(path, bandwidth, seeds=64, client=client, progress=False)
-        before = client.run_on_scheduler(_scheduler_bytes)
-        with common.PeakMemory() as memory, settings(block_size=SEEDS // BLOCKS):
-            dshift.fit(path, bandwidth, seeds=SEEDS, client=client, progress=False)
-        after = client.run_on_scheduler(_scheduler_bytes)
+
+        def fit(n_blocks: int, name: str) -> None:
+            with settings(block_size=SEEDS // n_blocks):
+                place = f"{folder}/{name}.zarr"
+                options = {"client": client, "store": place, "progress": False}
+                dshift.fit(path, bandwidth, seeds=SEEDS, **options)
+
+        fit(FEW_BLOCKS, "first")  # imports, compiles
+        for n_blocks in (FEW_BLOCKS, MANY_BLOCKS):
+            before = client.run_on_scheduler(_scheduler_bytes)
+            with common.PeakMemory() as peak:
+                fit(n_blocks, str(n_blocks))
+            after = client.run_on_scheduler(_scheduler_bytes)
+            moved[n_blocks] = after["moved"] - before["moved"]
+            peaks[n_blocks] = (peak.added_bytes, after["peak"] - before["peak"])
+    more = MANY_BLOCKS - FEW_BLOCKS
     return {
-        "client_bytes": memory.added_bytes,
-        "scheduler_bytes": after["peak"] - before["peak"],
-        "blocks": BLOCKS,
-        "through_scheduler": after["moved"] - before["moved"],
-        "per_block": (after["moved"] - before["moved"]) / BLOCKS,
+        "block_bytes": (moved[MANY_BLOCKS] - moved[FEW_BLOCKS]) / more,
+        "job_bytes": moved[FEW_BLOCKS],
+        "client_bytes": peaks[FEW_BLOCKS][0],
+        "scheduler_bytes": peaks[FEW_BLOCKS][1],
     }
 
 
@@ -124,95 +145,98 @@ def _scheduler_bytes(dask_scheduler: Any) -> dict[str, int]:
     return {"peak": int(status.split("VmHWM:")[1].split()[0]) * 1024, "moved": moved}
 
 
-def memory(sizes: tuple[int, ...], folder: Path) -> list[Row]:
-    """Measure client and scheduler at growing N and a fixed number of seeds and blocks."""
+def measure(part: str, n: int, folder: Path) -> Row:
+    """Measure one fit in processes of its own."""
     from tests.clusters import Commands
 
+    note(f"{part}, N = {n:,}")
+    path, place = write(n, folder), folder / f"{part}-{n}"
+    place.mkdir()
+    with Commands(place) as commands:
+        commands.add_workers(2)
+        module = ("-m", "tests.benchmarks.cluster", part)
+        return common.run_python(*module, "--only", path, commands.file, str(place))
+
+
+def messages(sizes: tuple[int, ...], folder: Path) -> list[Row]:
+    """Return the bytes through the scheduler, with a store, at growing N."""
     rows = []
     for n in sizes:
-        note(f"memory, N = {n:,}")
-        path = write(n, folder)
-        place = folder / f"cluster-{n}"
-        place.mkdir()
-        with Commands(place) as commands:
-            commands.add_workers(2)
-            module = ("-m", "tests.benchmarks.cluster")
-            found = common.run_python(*module, "--only", path, commands.file)
-        rows.append({"n": n, "matrix_bytes": n * (common.N_BINS - 1) * 8, **found})
+        found = measure("bytes", n, folder)
+        rows.append(_row("bytes", f"a block more, N = {n:,}", found["block_bytes"] / 1024, "KiB"))
+        title = f"a job of {FEW_BLOCKS} blocks, N = {n:,}"
+        rows.append(_row("bytes", title, found["job_bytes"] / 1024, "KiB", "flat in N"))
     return rows
 
 
-MEMORY_COLUMNS = {
-    "n": ("N", ",d"),
-    "matrix_bytes": ("matrix", ",d"),
-    "client_bytes": ("client, added", ",d"),
-    "scheduler_bytes": ("scheduler, added", ",d"),
-    "through_scheduler": ("through scheduler", ",d"),
-    "per_block": ("a block", ",.0f"),
-}
+def memory(sizes: tuple[int, ...], folder: Path) -> list[Row]:
+    """Return what client and scheduler add, with a store, at growing N."""
+    rows = []
+    for n in sizes:
+        found = measure("memory", n, folder)
+        matrix = n * (common.N_BINS - 1) * 8 / MIB
+        for who in ("client", "scheduler"):
+            title = f"{who}, N = {n:,} (matrix {matrix:,.0f} MiB)"
+            rows.append(_row("memory", title, found[f"{who}_bytes"] / MIB, "MiB", "flat in N"))
+    return rows
 
 
 # ---------------------------------------------------------------- the ceiling
 
 
-def nothing(number: int) -> int:
+def nothing(stage: Any, number: int) -> int:
     """Do a block's worth of nothing."""
     return number
 
 
-def ceiling(n_blocks: int) -> Row:
-    """Schedule empty blocks, drained as a fit drains them."""
-    from distributed import as_completed
-
+def ceiling(n_blocks: int, folder: Path) -> list[Row]:
+    """Schedule empty blocks exactly as a fit schedules its own."""
+    path = write(500, folder)
     note(f"{n_blocks:,} empty blocks")
+    job = _make_job(path, 1.0, None, "wasserstein", None, None, None, "all", "raise")
     with cluster(2) as client:
-        started = time.perf_counter()
-        futures = client.map(nothing, range(n_blocks), key="dshift-shift-empty")
-        submitted = time.perf_counter() - started
-        queue = as_completed(futures)
-        del futures
-        for future in queue:
-            del future
-        seconds = time.perf_counter() - started
-    return {
-        "blocks": n_blocks,
-        "seconds": seconds,
-        "submit_seconds": submitted,
-        "milliseconds_a_block": 1000 * seconds / n_blocks,
-        "blocks_a_second": n_blocks / seconds,
-        "workers_of_one_second_blocks": int(n_blocks / seconds),
-    }
+        plan, _ = engine.plan_for(job, client)
+        with engine.choose_executor(job, plan, client, None) as executor:
+            executor.survey()
+            executor.map("dshift-shift", nothing, [(number,) for number in range(4)])
+            items = [(number,) for number in range(n_blocks)]
+            started = time.perf_counter()
+            executor.map("dshift-shift", nothing, items)
+            seconds = time.perf_counter() - started
+    rate = n_blocks / seconds
+    return [
+        _row("ceiling", f"{n_blocks:,} empty blocks", seconds, "s"),
+        _row("ceiling", "a block", 1000 * seconds / n_blocks, "ms"),
+        _row("ceiling", "threads kept busy by blocks of 1 s", rate, ""),
+    ]
 
 
-CEILING_COLUMNS = {
-    "blocks": ("empty blocks", ",d"),
-    "seconds": ("seconds", ".1f"),
-    "milliseconds_a_block": ("ms a block", ".2f"),
-    "blocks_a_second": ("blocks/s", ",.0f"),
-    "workers_of_one_second_blocks": ("threads kept busy by 1 s blocks", ",d"),
+COLUMNS = {"part": ("part", ""), "what": ("what", ""), "value": ("value", ""), "wanted": ("", "")}
+Part = Callable[[bool, Path], list[Row]]
+PARTS: dict[str, Part] = {
+    "speed": lambda quick, folder: speed(QUICK_SPEED_ROWS if quick else SPEED_ROWS, folder),
+    "bytes": lambda quick, folder: messages(QUICK_BYTES_ROWS if quick else BYTES_ROWS, folder),
+    "memory": lambda quick, folder: memory(QUICK_MEMORY_ROWS if quick else MEMORY_ROWS, folder),
+    "ceiling": lambda quick, folder: ceiling(QUICK_EMPTY_BLOCKS if quick else EMPTY_BLOCKS, folder),
 }
 
 
 def main() -> None:
-    """Measure everything and print a table of each."""
+    """Measure what was asked for, and print one table."""
     parser = common.make_parser(__doc__, data=False)
-    parser.add_argument("--only", nargs=2, metavar=("PATH", "FILE"), help=argparse.SUPPRESS)
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="which; all by default")
+    parser.add_argument("--only", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.only:
         print(json.dumps(measure_one(*options.only)))
         return
     machine = common.describe_machine()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        speeds = speed(QUICK_SPEED_ROWS if options.quick else SPEED_ROWS, folder)
-        print_table("The same fit on threads and processes", speeds, SPEED_COLUMNS)
-        rows = memory(QUICK_MEMORY_ROWS if options.quick else MEMORY_ROWS, folder)
-        print_table(
-            f"Client and scheduler, {SEEDS:,} seeds in {BLOCKS} blocks", rows, MEMORY_COLUMNS
-        )
-    top = ceiling(QUICK_EMPTY_BLOCKS if options.quick else EMPTY_BLOCKS)
-    print_table("How far one scheduler goes", [top], CEILING_COLUMNS)
-    common.save(options, machine, {"speed": speeds, "memory": rows, "ceiling": top})
+    rows: list[Row] = []
+    for part in options.parts or PARTS:
+        with tempfile.TemporaryDirectory() as name:
+            rows += PARTS[part](options.quick, Path(name))
+    print_table("What a cluster adds to a fit", rows, COLUMNS)
+    common.save(options, machine, {"cluster": rows})
 
 
 if __name__ == "__main__":
