@@ -29,6 +29,7 @@ _ROOM_OF_NAME = {
     "InvalidType": "errors",
     "MissingData": "errors",
     "PlanRefused": "errors",
+    "StoreInUse": "errors",
 }
 _ROOMS = ("demo", "engine")
 
@@ -43,6 +44,7 @@ __all__ = [
     "Metric",
     "MissingData",
     "PlanRefused",
+    "StoreInUse",
     "__version__",
     "fit",
     "histogram",
@@ -64,6 +66,7 @@ if TYPE_CHECKING:
         InvalidType,
         MissingData,
         PlanRefused,
+        StoreInUse,
     )
     from dshift.estimator import MedianShift as MedianShift
     from dshift.histograms import histogram

@@ -8,14 +8,16 @@ from typing import Any
 import xarray as xr
 
 from dshift import arguments, engine
+from dshift.finishing import make_result, open_result
 from dshift.metrics import Metric, choose_edges, resolve_metric
 from dshift.monitor import Progress, wants_progress
+from dshift.occupied import occupied
 from dshift.planning import Forecast
-from dshift.result import RUN, Ask, build_result, refuse_name_clashes
-from dshift.run import cluster, foresee, refuse_or_say_where, with_times
+from dshift.result import RUN, Ask, refuse_name_clashes
+from dshift.run import count_tasks, foresee, refuse_or_say_where, with_times
 from dshift.sources import Samples, computed_once, open_samples
 from dshift.stage import Job
-from dshift.store import check_store, claim, write_result
+from dshift.store import check_store, claim
 from dshift.sweeping import VALLEY, auto_bandwidth
 
 
@@ -75,7 +77,9 @@ def fit(
         process. The result is the same to the bit.
     store : path or URL, optional
         Where to keep the run: blocks as they end, then the result as a Zarr group. The same call
-        after an interruption continues from there; a finished store returns its result.
+        after an interruption continues from there; a finished store returns its result. On a
+        cluster, labels then never pass through this process: workers write them to the store, and
+        the Dataset returned reads them from there when they are looked at.
     progress : bool, optional
         Whether to show a bar on stderr; by default on a terminal and in a notebook.
 
@@ -121,7 +125,7 @@ def fit(
 
     cut, rooms = engine.plan_for(job, chosen)
     refuse_or_say_where(cut, rooms)
-    with engine.choose_executor(job, cut, chosen, place) as executor:
+    with occupied(place), engine.choose_executor(job, cut, chosen, place) as executor:
         survey = executor.survey()
         if place is not None:
             done = claim(place, ask.identity(survey))
@@ -130,11 +134,10 @@ def fit(
         with Progress(survey.n_seeds, shown) as bar:
             climbed = executor.climb(cut.blocks(survey.n_seeds), place, bar.block_done)
             bar.log_reuse()
-        clustering = cluster(executor, survey, climbed, ask.valid_weights(survey), depth, least)
-    result = build_result(ask, survey, clustering, climbed)
+        result = make_result(executor, cut, ask, survey, climbed, place)
+    if place is not None and executor.keeps_labels:
+        result = open_result(place, result)
     result.encoding[RUN]["seconds"] = time.perf_counter() - started
-    if place is not None:
-        write_result(place, result, ask.identity(survey))
     return result
 
 
@@ -148,16 +151,20 @@ def plan(
     bin_dim: str | None = None,
     weights: Any = None,
     seeds: Any = "all",
+    valley: float | None = None,
     invalid: str = "raise",
     client: Any = None,
+    store: Any = None,
     sample: bool = True,
 ) -> Forecast:
     """Foresee what `fit` with the same arguments would do and hold; cluster nothing.
 
     Parameters
     ----------
-    data, bandwidth, variable, metric, edges, bin_dim, weights, seeds, invalid, client
+    data, bandwidth, variable, metric, edges, bin_dim, weights, seeds, valley, invalid, client
         As in `fit`.
+    store : path or URL, optional
+        As in `fit`; nothing is written there.
     sample : bool
         Whether to read the samples and climb one block of seeds, to estimate the time.
 
@@ -171,7 +178,11 @@ def plan(
     samples = open_samples(data, variable=variable, bin_dim=bin_dim)
     job = _make_job(samples, bandwidth, metric, edges, weights, seeds, invalid)
     cut, rooms = engine.plan_for(job, chosen)
-    forecast = foresee(job, cut, rooms, n_threads=engine.n_threads(chosen))
+    joined, stored = arguments.check_valley(valley) is not None, store is not None
+    n_threads = engine.n_threads(chosen)
+    n_tasks = count_tasks(job, cut, max(1, n_threads), joined=joined, stored=stored)
+    n_tasks += engine.n_questions(job, chosen, stored)
+    forecast = foresee(job, cut, rooms, n_threads, n_tasks)
     if not sample or forecast.refusal is not None:
         return forecast
     with engine.choose_executor(job, cut, chosen, None) as executor:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Callable, Iterable
 from typing import Any
 
 import dask
@@ -21,18 +20,23 @@ from dshift.parcel import INLINE_BYTES, Packed, pack, pickled_bytes, with_sample
 from dshift.planning import Plan
 from dshift.stage import Job
 from dshift.store import JOB_FILE, PARCELS, ROOT, Store
+from dshift.workers import WAIT_SECONDS, ask_hosts
 
 log = logging.getLogger("dshift")
 
-# Gives what a function returns on one worker of each host.
-AskHosts = Callable[..., Iterable[Any]]
+
+def questions_a_host(job: Job, stored: bool) -> int:
+    """Return what one worker of each host is asked: can it read the samples, and see the stores."""
+    packed = pack(job)
+    may_read = pickled_bytes(Packed(packed.job, {})) <= INLINE_BYTES
+    return may_read + (not (may_read and packed.light)) + stored
 
 
 class Courier:
     """Brings one job to the workers, and clears up after it."""
 
-    def __init__(self, client: Any, ask_hosts: AskHosts, place: Store | None) -> None:
-        self._client, self._ask, self._place = client, ask_hosts, place
+    def __init__(self, client: Any, place: Store | None) -> None:
+        self._client, self._place = client, place
         self._scratch: Store | None = None
         self._packed: Packed | None = None  # while arrays travel through the cluster
         self.arrays: Any = None  # those of a light job, or a future of them
@@ -54,7 +58,11 @@ class Courier:
     def _workers_read(self, packed: Packed) -> bool:
         if pickled_bytes(Packed(packed.job, {})) > INLINE_BYTES:
             return False
-        problem = next(filter(None, self._ask(tasks.why_unreadable, packed.job)), None)
+        samples = packed.job.samples
+        # A Dask array may be hours of work, or on the cluster already.
+        expected = None if samples.is_dask else tasks.read_probes(samples)
+        answers = ask_hosts(self._client, tasks.why_unreadable, packed.job, expected)
+        problem = next(filter(None, answers), None)
         if problem is not None:
             log.info("workers cannot read %s (%s)", packed.job.samples.origin, problem)
         return problem is None
@@ -67,7 +75,7 @@ class Courier:
             folder = dask.config.get("temporary-directory", None)
             self._scratch = Store(tempfile.mkdtemp(prefix="dshift-", dir=folder))
         write_parcel(self._scratch.url, packed)
-        if all(self._ask(tasks.sees, self._scratch, ROOT, self._scratch.read(ROOT))):
+        if all(ask_hosts(self._client, tasks.sees, self._scratch, ROOT, self._scratch.read(ROOT))):
             log.info("the arrays of the job travel through %s", self._scratch.name)
             return True
         self._drop_scratch()
@@ -76,7 +84,7 @@ class Courier:
     def _scatter(self) -> None:
         assert self._packed is not None
         log.info("the arrays of the job travel through the cluster")
-        self._client.wait_for_workers(1)
+        self._client.wait_for_workers(1, timeout=WAIT_SECONDS)
         # In a list, since a bare dict would be scattered name by name.
         arrays = [self._packed.in_memory()]
         [self.arrays] = self._client.scatter(arrays, broadcast=True, hash=False)
@@ -92,7 +100,7 @@ class Courier:
         content = None if self._place is None else self._place.read(JOB_FILE)
         if self._place is None or content is None:
             return
-        if not all(self._ask(tasks.sees, self._place, JOB_FILE, content)):
+        if not all(ask_hosts(self._client, tasks.sees, self._place, JOB_FILE, content)):
             raise InvalidInput(
                 f"`store`={self._place.name!r} is not the same place for the workers as for the "
                 "caller; give a path on a file system that all share, or a URL."

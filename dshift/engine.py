@@ -14,41 +14,44 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
+from dataclasses import replace
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, TypeVar
 
 from dshift import tasks
-from dshift.courier import Courier
+from dshift.courier import Courier, questions_a_host
 from dshift.errors import ClusterLost, DshiftError, InvalidInput, InvalidType
-from dshift.held import JobRef, forget, room_in
+from dshift.held import JobRef, forget
 from dshift.metrics import EXACT_KINDS, count_coords
 from dshift.modes import Clustering, merge
 from dshift.monitor import BlockDone, Board
 from dshift.planning import Plan, Room, make_plan
 from dshift.run import MERGE_AT_ONCE, Executor
 from dshift.shift import Climbed
-from dshift.stage import Job, Survey, survey_share
+from dshift.stage import Job, Survey, seeds_share, survey_share
 from dshift.store import Store
 from dshift.threads import (
     Threads,
     block_failed,
     current_settings,
     memory_limit,
+    name_seeds,
     run_failed,
     settings,
 )
 from dshift.underway import UnderWay
+from dshift.workers import RETRIES, count_hosts, find_rooms, on_worker
 
 __all__ = ["Cluster", "choose_executor", "current_settings", "memory_limit", "settings"]
 
 log = logging.getLogger("dshift")
 Outcome = TypeVar("Outcome")
 
-# Runs of a task that raises, beyond the first. A task that kills its worker is Dask's to count.
-RETRIES = 2
 # Times that the cluster may lose one task altogether before the job gives up.
 MOST_LOSSES = 5
+# For a worker to say which samples a failed block is of: it may have to read them first.
+NAMING_SECONDS = 60
 
 
 # ---------------------------------------------------------------- before a job
@@ -97,9 +100,8 @@ def plan_for(job: Job, client: Any) -> tuple[Plan, list[Room]]:
     n_coords = count_coords(job.kind, job.edges, samples.n_bins)
     threads, rooms = cut.threads, [Room("this process", memory_limit())]
     if client is not None:
-        workers = _workers(client)
-        threads = max((worker["nthreads"] for worker in workers.values()), default=1)
-        rooms = _rooms(client, workers)
+        threads = max(client.nthreads().values(), default=1)
+        rooms = find_rooms(client)
     at_once = math.prod(part.stop - part.start for part in next(samples.blocks()))
     plan = make_plan(
         samples.n_samples,
@@ -118,49 +120,17 @@ def n_threads(client: Any) -> int:
     return current_settings().threads if client is None else int(sum(client.nthreads().values()))
 
 
+def n_questions(job: Job, client: Any, stored: bool) -> int:
+    """Return how many tasks it takes to find out how a job can travel."""
+    return 0 if client is None else count_hosts(client) * questions_a_host(job, stored)
+
+
 def choose_executor(job: Job, plan: Plan, client: Any, place: Store | None) -> Executor:
     """Return the executor for a job."""
-    return Threads(job, plan.threads) if client is None else Cluster(job, plan, client, place)
-
-
-def _workers(client: Any) -> dict[str, Any]:
-    workers: dict[str, Any] = client.scheduler_info(n_workers=-1)["workers"]
-    return workers
-
-
-def _rooms(client: Any, workers: dict[str, Any]) -> list[Room]:
-    hosts = Counter(worker["host"] for worker in workers.values())
-    disks = _ask_hosts(client, tasks.free_disk) if workers else {}
-    return [
-        room_in(
-            f"worker {address}",
-            worker["memory_limit"] or memory_limit(),
-            worker["metrics"].get("memory", 0),
-            disks.get(worker["host"], 0),
-            hosts[worker["host"]] > 1,
-        )
-        for address, worker in workers.items()
-    ]
-
-
-def _ask_hosts(client: Any, function: Callable[..., Any], *args: Any) -> dict[str, Any]:
-    """Return what a function gives on one worker of each host, or on any if none has joined yet."""
-    one_of_host = {worker["host"]: [address] for address, worker in _workers(client).items()}
-    if not one_of_host:
-        log.info("no worker has joined the cluster yet; waiting for one")
-    asked = {}
-    for host, workers in (one_of_host or {"": []}).items():
-        # Should the worker be gone by then, another one stands in for it.
-        where = {"workers": workers, "allow_other_workers": True} if workers else {}
-        key = f"dshift-load-{uuid.uuid4().hex}"
-        asked[host] = client.submit(_on_worker, function, *args, key=key, retries=RETRIES, **where)
-    return {host: future.result() for host, future in asked.items()}
-
-
-def _on_worker(function: Callable[..., Any], *args: Any) -> Any:
-    from distributed import get_worker
-
-    return function(get_worker(), *args)
+    if client is not None:
+        return Cluster(job, plan, client, place)
+    holding = plan.held_in(Room("this process", memory_limit()))
+    return Threads(job, plan.threads, indexed=holding.indexed)
 
 
 # ---------------------------------------------------------------- a job
@@ -182,7 +152,7 @@ class Cluster:
         self._job, self._plan, self._client, self._place = job, plan, client, place
         self._token = uuid.uuid4().hex
         self._board = Board(client, self._token, plan.n_samples)
-        self._courier = Courier(client, lambda *ask: _ask_hosts(client, *ask).values(), place)
+        self._courier = Courier(client, place)
         self._ref: JobRef
         self._count = 0
         self._losses: Counter[Any] = Counter()
@@ -191,6 +161,11 @@ class Cluster:
     def width(self) -> int:
         """Threads of all workers now."""
         return max(1, n_threads(self._client))
+
+    @property
+    def keeps_labels(self) -> bool:
+        """Whether labels stay in the store: there is one, and workers write to it."""
+        return self._place is not None
 
     def __enter__(self) -> Cluster:
         job = self._job
@@ -209,7 +184,7 @@ class Cluster:
         self._refuse_if_cut_off()
         self._count += 1
         key = (f"{name}-{self._token}", self._count)
-        return self._client.submit(_on_worker, function, *args, key=key, retries=RETRIES)
+        return self._client.submit(on_worker, function, *args, key=key, retries=RETRIES)
 
     def _refuse_if_cut_off(self) -> None:
         if self._client.status != "running":
@@ -240,7 +215,10 @@ class Cluster:
     def survey(self) -> Survey:
         """Have a worker read the samples, and say what is known of them."""
         self._ref = self._courier.send(self._job, self._plan, self._token)
-        return self.map("dshift-load", survey_share, [()])[0]
+        survey = self.map("dshift-load", survey_share, [()])[0]
+        # From here on, whoever reads something else is found out.
+        self._ref = replace(self._ref, fingerprint=survey.fingerprint)
+        return survey
 
     def map(
         self, name: str, share: Callable[..., Outcome], items: Sequence[tuple[Any, ...]]
@@ -292,11 +270,12 @@ class Cluster:
     ) -> Climbed:
         """Send blocks, and merges of what has ended, until one future holds all of them."""
 
+        # Own seeds are the caller's, and so is what became of each of them.
+        light = self.keeps_labels and self._job.seeds.rows is None
+
         def send(block: slice) -> None:
-            future = self._submit(
-                "dshift-shift", tasks.climb_block, *self._job_args(), block, self._place
-            )
-            under_way.add(future, (block,))
+            args = (*self._job_args(), block, self._place, light)
+            under_way.add(self._submit("dshift-shift", tasks.climb_block, *args), (block,))
 
         told: set[tuple[int, int]] = set()
         ready = under_way.ended
@@ -328,7 +307,17 @@ class Cluster:
         raise AssertionError("unreachable: the last future returns")
 
     def _failure(self, under: tuple[slice, ...], error: Exception) -> Exception:
-        failed = block_failed(min(under, key=lambda block: block.start), error, self._place)
+        block = min(under, key=lambda block: block.start)
+        # The worker that could have named the seeds is dead.
+        named = f"the block of seeds {block.start} to {block.stop - 1}, in the order of the run,"
+        asked = self._submit(
+            "dshift-load", tasks.run_share, *self._job_args(), seeds_share, (block,)
+        )
+        with suppress(Exception):
+            numbers = asked.result(timeout=NAMING_SECONDS)
+            named = name_seeds(numbers, own=self._job.seeds.rows is not None)
+        asked.cancel()
+        failed = block_failed(named, error, self._place)
         failed.__cause__ = error
         return failed
 

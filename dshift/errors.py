@@ -20,6 +20,10 @@ class MissingData(InvalidInput, FileNotFoundError):
     """A path or URL where nothing can be read."""
 
 
+class StoreInUse(InvalidInput):
+    """A store where another run is at work."""
+
+
 class BlockFailed(DshiftError, RuntimeError):
     """A block of seeds that could not be finished; what was recorded stays good."""
 

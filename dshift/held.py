@@ -5,15 +5,18 @@ from __future__ import annotations
 import logging
 import shutil
 import threading
+import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import dask
 
+from dshift.errors import InvalidInput
 from dshift.parcel import Arrays, read_parcel, unpack
 from dshift.planning import Held, Plan, Room, human_bytes
 from dshift.stage import Job, Stage, set_stage
@@ -29,10 +32,24 @@ Thing = TypeVar("Thing")
 ENDED_JOBS = 256
 
 
+# A stage that nobody has used for so long is let go: its client may be dead. Should the job go on
+# after all, the stage is set again.
+KEPT_IDLE_SECONDS = 600.0
+# The same when a new job comes and counts the room that is left.
+IDLE_SECONDS_AT_NEW_JOB = 5.0
+
+
 @dataclass
 class _Entry(Generic[Thing]):
     n_bytes: int
     thing: Future[Thing] = field(default_factory=Future)
+    n_users: int = 0
+    left: float = 0.0  # when the last user left, by the monotonic clock
+
+    def idle(self, seconds: float) -> bool:
+        """Return whether the thing is made, and nobody has used it for so long."""
+        unused = not self.n_users and time.monotonic() - self.left >= seconds
+        return unused and self.thing.done()
 
 
 class Cache(Generic[Thing]):
@@ -43,9 +60,13 @@ class Cache(Generic[Thing]):
         self._entries: OrderedDict[str, _Entry[Thing]] = OrderedDict()
         self._ended: deque[str] = deque(maxlen=ENDED_JOBS)
         self._let_go = let_go
+        self._watched = False
 
-    def get(self, token: str, make: Callable[[], Thing], n_bytes: int, limit: int) -> Thing:
-        """Return the thing of a token, made first if need be.
+    @contextmanager
+    def use(
+        self, token: str, make: Callable[[], Thing], n_bytes: int, limit: int
+    ) -> Iterator[Thing]:
+        """Use the thing of a token, made first if need be.
 
         Parameters
         ----------
@@ -62,10 +83,17 @@ class Cache(Generic[Thing]):
             if entry is None:
                 self._make_room(limit - n_bytes)
                 entry = self._entries[token] = _Entry(n_bytes)
+                self._watch()
             self._entries.move_to_end(token)
-        if mine:
-            self._fill(token, entry, make)
-        return entry.thing.result()
+            entry.n_users += 1
+        try:
+            if mine:
+                self._fill(token, entry, make)
+            yield entry.thing.result()
+        finally:
+            with self._lock:
+                entry.n_users -= 1
+                entry.left = time.monotonic()
 
     def _fill(self, token: str, entry: _Entry[Thing], make: Callable[[], Thing]) -> None:
         try:
@@ -84,20 +112,42 @@ class Cache(Generic[Thing]):
         for token, entry in list(self._entries.items()):
             if held <= room:
                 break
-            if entry.thing.done():
-                del self._entries[token]
-                self._let_go(entry.thing.result())
+            if entry.idle(0):
                 held -= entry.n_bytes
+                self._drop(token)
+
+    def _drop(self, token: str) -> None:
+        self._let_go(self._entries.pop(token).thing.result())
+
+    def release_idle(self, seconds: float) -> None:
+        """Let go of what nobody has used for so long."""
+        with self._lock:
+            for token, entry in list(self._entries.items()):
+                if entry.idle(seconds):
+                    log.info("job %s has not been heard of for a while: let go", token)
+                    self._drop(token)
+
+    def _watch(self) -> None:
+        if not self._watched:
+            self._watched = True
+            threading.Thread(target=self._release, name="dshift-held", daemon=True).start()
+
+    def _release(self) -> None:
+        while True:
+            time.sleep(min(KEPT_IDLE_SECONDS / 10, 10))
+            self.release_idle(KEPT_IDLE_SECONDS)
+            with self._lock:
+                if not self._entries:
+                    self._watched = False
+                    return
 
     def end(self, token: str) -> None:
         """Let go of a token's thing, now or, if it is still being made, then. Never waits long."""
         with self._lock:
             self._ended.append(token)
             entry = self._entries.get(token)
-            if entry is None or not entry.thing.done():
-                return
-            del self._entries[token]
-        self._let_go(entry.thing.result())
+            if entry is not None and entry.thing.done():
+                self._drop(token)
 
     def tokens(self) -> list[str]:
         """Return the tokens of what is held or being made."""
@@ -114,6 +164,7 @@ class JobRef:
     plan: Plan
     parcel: str | None  # URL of the arrays, where they were too large to come along
     shares_node: bool  # whether processes of one node had better share one copy
+    fingerprint: str | None = None  # of the samples, once a worker has read them
 
 
 @dataclass(frozen=True)
@@ -145,22 +196,29 @@ def room_in(name: str, limit: int, used: int, disk: int, shares_node: bool) -> R
     return Room(name, max(0, int(limit * FILLED) - used), disk, shares_node)
 
 
-def stage_of(ref: JobRef, arrays: Arrays | None, lodging: Callable[[], Lodging]) -> Stage:
-    """Return this process's stage for a job, set on first use."""
-    plan, limit = ref.plan, int(lodging().limit_bytes * FILLED)
-    stage, _ = _stages.get(
-        ref.token, lambda: _set(ref, arrays, lodging()), plan.process_bytes, limit
+@contextmanager
+def staged(ref: JobRef, arrays: Arrays | None, lodging: Callable[[], Lodging]) -> Iterator[Stage]:
+    """Use this process's stage for a job, set on first use."""
+    limit = int(lodging().limit_bytes * FILLED)
+    held = _stages.use(
+        ref.token, lambda: _set(ref, arrays, lodging()), ref.plan.process_bytes, limit
     )
-    return stage
+    with held as (stage, _):
+        yield stage
 
 
 def _set(ref: JobRef, arrays: Arrays | None, home: Lodging) -> tuple[Stage, Lease | None]:
     job = unpack(ref.job, read_parcel(ref.parcel) if ref.parcel is not None else arrays or {})
+    holding = ref.plan.held_in(home.room(ref.shares_node))
+    if ref.plan.indexed and not holding.indexed:
+        log.warning("no room for an index (%s)", human_bytes(ref.plan.index_bytes))
     # Samples may be a Dask array. Computed on the cluster, it would wait for the very threads
     # that wait for it.
     with dask.config.set(scheduler="synchronous"):
-        if ref.plan.held_in(home.room(ref.shares_node)) is Held.IN_MEMORY:
-            return set_stage(job), None
+        if holding.where is Held.IN_MEMORY:
+            stage = set_stage(job, indexed=holding.indexed)
+            _refuse_other_samples(ref, stage, home)
+            return stage, None
         from dshift.mapped import Shelf
 
         keep_below = int(home.limit_bytes * KEPT_BELOW)
@@ -168,10 +226,21 @@ def _set(ref: JobRef, arrays: Arrays | None, home: Lodging) -> tuple[Stage, Leas
         log.info("points (%s) in %s", human_bytes(ref.plan.matrix_bytes), shelf.path("data"))
         loaded, lease = shelf.load(job)
     try:
-        return set_stage(job, loaded), lease
+        stage = set_stage(job, loaded, indexed=holding.indexed)
+        _refuse_other_samples(ref, stage, home)
+        return stage, lease
     except BaseException:
         lease.end()
         raise
+
+
+def _refuse_other_samples(ref: JobRef, stage: Stage, home: Lodging) -> None:
+    if ref.fingerprint not in (None, stage.loaded.fingerprint):
+        raise InvalidInput(
+            f"{home.name} reads other histograms from {ref.job.samples.origin} than the worker "
+            "that read them first; give a path on a file system that all workers share, or a URL, "
+            "and do not change the data while it is clustered."
+        )
 
 
 def _let_go(held: tuple[Stage, Lease | None]) -> None:
@@ -190,3 +259,8 @@ def forget(token: str) -> None:
 def held_tokens() -> list[str]:
     """Return the jobs that this process holds a stage for."""
     return _stages.tokens()
+
+
+def release_idle() -> None:
+    """Let go of jobs that nobody has worked on for a while: their clients may be dead."""
+    _stages.release_idle(IDLE_SECONDS_AT_NEW_JOB)

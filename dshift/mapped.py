@@ -5,7 +5,7 @@ its lock; a process that dies lets go of the lock, and the next one takes over. 
 process uses are removed by the next one that comes by.
 
 Dask counts the pages of a file that a process has touched as that process's own memory: it pauses
-the process at 80 % of its limit and kills it at 95 %. A `_Warden` gives such pages back before
+the process at 80 % of its limit and kills it at 95 %. A `Warden` gives such pages back before
 that: they stay in the system's cache while there is room, and are read again where there was none.
 """
 
@@ -25,6 +25,7 @@ import numpy as np
 import psutil  # type: ignore[import-untyped]
 
 from dshift.field import Loaded, load_points
+from dshift.locks import locked
 from dshift.metrics import Float, make_embedding
 from dshift.stage import Job
 
@@ -50,9 +51,9 @@ class Shelf:
         """Map the points, read into the file first if no process of this node has done so."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._sweep()
-        lease = Lease(self, _locked(self.path("use"), fcntl.LOCK_SH))
+        lease = Lease(self, locked(self.path("use"), fcntl.LOCK_SH))
         try:
-            lock = _locked(self.path("lock"), fcntl.LOCK_EX)
+            lock = locked(self.path("lock"), fcntl.LOCK_EX)
             try:
                 if not self.path("about").exists():
                     self._fill(job)
@@ -102,7 +103,7 @@ class Shelf:
 
     def _watch(self, mapped: mmap.mmap) -> None:
         if self.keep_below is not None and hasattr(mmap, "MADV_DONTNEED"):
-            _Warden(mapped, self.keep_below).start()
+            Warden(mapped, self.keep_below).start()
 
     def _sweep(self) -> None:
         """Remove the files of jobs that no process holds any more."""
@@ -111,7 +112,7 @@ class Shelf:
             if token == self.token:
                 continue
             try:
-                use = _locked(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                use = locked(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 continue
             Lease(replace(self, token=token), use).end()
@@ -137,21 +138,7 @@ class Lease:
             self._use = None
 
 
-def _locked(path: Path, how: int) -> int:
-    """Return the descriptor of a lock file that is still there once it is locked."""
-    while True:
-        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(lock, how)
-            if path.exists() and os.path.samestat(os.fstat(lock), path.stat()):
-                return lock
-        except BaseException:
-            os.close(lock)
-            raise
-        os.close(lock)
-
-
-class _Warden(threading.Thread):
+class Warden(threading.Thread):
     """Gives the pages of a mapping back while the process holds too much; ends with the mapping."""
 
     def __init__(self, mapped: mmap.mmap, keep_below: int) -> None:
@@ -162,6 +149,7 @@ class _Warden(threading.Thread):
         weakref.finalize(mapped, self._gone.set)
 
     def run(self) -> None:
+        """Look every few milliseconds."""
         process = psutil.Process()
         while not self._gone.wait(WATCH_SECONDS):
             if process.memory_info().rss > self._keep_below:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -18,6 +17,9 @@ MOST_BLOCKS = 4096
 LEAST_SEEDS = 256
 LEAST_SEEDS_TOGETHER = 2048  # 313 of them took 1.8 times as long on 20,000 synthetic histograms
 MOST_SEEDS = 4096
+# Samples of a share of the labelling: worth a task.
+PART_SAMPLES = 16384
+PART_BYTES = 8 * 2**20
 # Points that a walk of its own visits, on real data.
 STEPS_A_SEED = 16
 # Of an index beside the matrix: two 16-bit codes for each entry of 64 bits.
@@ -30,11 +32,24 @@ WORTH_SHARING_BYTES = 64 * 2**20
 LEAST_WINDOW_BYTES = 32 * 2**20
 
 
+def cut_up(count: int, size: int) -> list[slice]:
+    """Return ranges of `size`, the last one shorter, that make up `count`."""
+    return [slice(start, min(start + size, count)) for start in range(0, count, size)]
+
+
 class Held(StrEnum):
     """Where a process keeps the points."""
 
     IN_MEMORY = "memory"
     IN_FILE = "file"  # mapped into memory, one for all processes of a node
+
+
+@dataclass(frozen=True)
+class Holding:
+    """How a process holds a job."""
+
+    where: Held
+    indexed: bool  # seeds climb many times faster with an index, to the same bits
 
 
 @dataclass(frozen=True)
@@ -70,42 +85,71 @@ class Plan:
         return self.n_samples * self.n_coords * ENTRY_BYTES
 
     @property
+    def index_bytes(self) -> int:
+        """Bytes of the index and of what blocks tell each other, where there is an index."""
+        if not self.indexed:
+            return 0
+        memo = max(LEAST_MEMO_BYTES, self.matrix_bytes // MEMO_PART)
+        return int(INDEX_SHARE * self.matrix_bytes) + min(memo, self._walk_bytes * self.n_seeds)
+
+    @property
+    def _walk_bytes(self) -> int:
+        return STEPS_A_SEED * self.n_coords * ENTRY_BYTES
+
+    def _working_bytes(self, indexed: bool) -> int:
+        per_sample = 4 * ENTRY_BYTES * (self.threads + 1)
+        paths = self._walk_bytes * min(self.block_size, self.n_seeds) * self.threads
+        index = self.index_bytes if indexed else 0
+        return max(self.n_samples * per_sample + paths + index, self.reading_bytes)
+
+    @property
     def working_bytes(self) -> int:
         """Bytes beside the points: to read them, then to climb."""
-        per_sample = 4 * ENTRY_BYTES * (self.threads + 1)
-        walk = STEPS_A_SEED * self.n_coords * ENTRY_BYTES
-        paths = walk * min(self.block_size, self.n_seeds) * self.threads
-        index = 0
-        if self.indexed:
-            memo = max(LEAST_MEMO_BYTES, self.matrix_bytes // MEMO_PART)
-            index = int(INDEX_SHARE * self.matrix_bytes) + min(memo, walk * self.n_seeds)
-        return max(self.n_samples * per_sample + paths + index, self.reading_bytes)
+        return self._working_bytes(self.indexed)
 
     @property
     def process_bytes(self) -> int:
         """Bytes that one process will hold if it keeps the points in memory."""
         return self.matrix_bytes + self.working_bytes
 
-    def blocks(self, n_seeds: int) -> Iterator[slice]:
-        """Yield the blocks of the seeds that turned out to be valid."""
-        for start in range(0, n_seeds, self.block_size):
-            yield slice(start, min(start + self.block_size, n_seeds))
+    @property
+    def part_size(self) -> int:
+        """Samples that are given their nearest mode at a time: a share copies their points."""
+        small = PART_BYTES // (max(self.n_coords, 1) * ENTRY_BYTES)
+        return max(1, min(PART_SAMPLES, small), -(-self.n_samples // MOST_BLOCKS))
 
-    def held_in(self, room: Room) -> Held:
-        """Return where a process keeps the points, or raise PlanRefused if it cannot."""
+    def blocks(self, n_seeds: int) -> list[slice]:
+        """Return the blocks of the seeds that turned out to be valid."""
+        return cut_up(n_seeds, self.block_size)
+
+    def held_in(self, room: Room) -> Holding:
+        """Return how a process holds the job, or raise PlanRefused if it cannot."""
         file_fits = self.matrix_bytes <= room.disk_bytes
-        if self.process_bytes <= room.memory_bytes:
-            worth = room.shares_node and self.matrix_bytes >= WORTH_SHARING_BYTES
-            return Held.IN_FILE if worth and file_fits else Held.IN_MEMORY
-        if file_fits and self.working_bytes + LEAST_WINDOW_BYTES <= room.memory_bytes:
-            return Held.IN_FILE
-        disk = f" (and {human_bytes(room.disk_bytes)} of disk)" if room.disk_bytes else ""
-        raise PlanRefused(
-            f"this fit needs {human_bytes(self.process_bytes)} in one process "
+        for indexed in (True, False) if self.indexed else (False,):
+            working = self._working_bytes(indexed)
+            if self.matrix_bytes + working <= room.memory_bytes:
+                worth = room.shares_node and self.matrix_bytes >= WORTH_SHARING_BYTES
+                return Holding(Held.IN_FILE if worth and file_fits else Held.IN_MEMORY, indexed)
+            if file_fits and working + LEAST_WINDOW_BYTES <= room.memory_bytes:
+                return Holding(Held.IN_FILE, indexed)
+        raise PlanRefused(self._why_not(room))
+
+    def _why_not(self, room: Room) -> str:
+        without = (
+            f" without an index, and {human_bytes(self.index_bytes)} more with one"
+            if self.indexed
+            else ""
+        )
+        disk = f" and {human_bytes(room.disk_bytes)} of disk" if room.disk_bytes else ""
+        least = self._working_bytes(False)
+        window = human_bytes(least + LEAST_WINDOW_BYTES)
+        return (
+            f"this fit needs {human_bytes(self.matrix_bytes + least)} in one process "
             f"({human_bytes(self.matrix_bytes)} for {self.n_samples:,} points of "
-            f"{self.n_coords} coordinates, {human_bytes(self.working_bytes)} to work with "
-            f"{self.threads} threads), and {human_bytes(room.memory_bytes)} are available"
-            f"{disk} in {room.name}. Use a machine or workers with more memory, fewer threads a "
+            f"{self.n_coords} coordinates, {human_bytes(least)} to work with "
+            f"{self.threads} threads){without}. There are {human_bytes(room.memory_bytes)} of "
+            f"memory{disk} left in {room.name}. Use a machine or workers with more memory, or with "
+            f"{human_bytes(self.matrix_bytes)} of disk and {window} of memory, fewer threads a "
             "worker, fewer samples, or coarser bins."
         )
 
@@ -158,6 +202,8 @@ class Forecast:
         tried.
     refusal : str or None
         Why the fit would be refused.
+    n_without_index : int
+        Processes with too little memory for an index: they are many times slower.
     """
 
     n_samples: int
@@ -176,6 +222,7 @@ class Forecast:
     load_seconds: float = math.nan
     seconds: float = math.nan
     refusal: str | None = None
+    n_without_index: int = 0
 
     @property
     def process_bytes(self) -> int:
@@ -195,6 +242,8 @@ class Forecast:
             f"{self.n_tasks:,} tasks",
             f"reading   {human_bytes(self.read_bytes)} a process",
         ]
+        if self.n_without_index:
+            lines.append(f"SLOW      {self.n_without_index:,} processes have no room for an index")
         if not math.isnan(self.seconds):
             lines.append(
                 f"time      about {human_seconds(self.seconds)}, "

@@ -16,10 +16,10 @@ import dshift
 from dshift import arguments, engine
 from dshift.arguments import Seeds
 from dshift.errors import DshiftError, InvalidInput
+from dshift.labelling import labels_of_modes
 from dshift.metrics import Int, Metric, segments_of, share_rows
 from dshift.model import Model, open_result
 from dshift.monitor import Progress, wants_progress
-from dshift.result import labels_of_modes
 from dshift.run import refuse_or_say_where
 from dshift.shift import NO_MODE
 from dshift.sources import Samples, open_samples

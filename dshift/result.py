@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 import dshift
 from dshift.errors import InvalidInput
+from dshift.labelling import labels_of_modes
 from dshift.metrics import Float
 from dshift.modes import NO_CLUSTER, Clustering
 from dshift.shift import NO_MODE, Climbed
@@ -22,11 +24,14 @@ from dshift.stage import Job, Survey
 MODE, CLUSTER, SEED = "mode", "cluster", "seed"
 TITLE = "dshift clustering"
 RUN = "dshift_run"
+ON_SAMPLES = {
+    "label": "cluster, -1 for none",
+    "mode_index": "row of `modes` that the sample belongs to, -1 for none",
+    "n_iter": "steps from the sample to its mode, -1 where the sample was not a seed",
+    "is_seed": "whether the sample climbed to its mode, or was given the nearest one",
+}
 OWN_NAMES = (
-    "label",
-    "mode_index",
-    "n_iter",
-    "is_seed",
+    *ON_SAMPLES,
     "modes",
     "density",
     "size",
@@ -52,12 +57,6 @@ def refuse_name_clashes(samples: Samples) -> None:
                 f"the data has a dimension or coordinate called `{name}`, which is the name of a "
                 f"variable of the result; rename it first, for example to `{name}_`."
             )
-
-
-def labels_of_modes(cluster_of_mode: NDArray[Any], mode_index: NDArray[Any]) -> NDArray[np.int32]:
-    """Return the label of each mode index; NO_MODE has NO_CLUSTER."""
-    lookup: NDArray[np.int32] = np.append(cluster_of_mode, NO_CLUSTER).astype(np.int32)
-    return lookup.take(mode_index)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,11 +98,11 @@ class Ask:
             "seeds": [_digest(job.seeds.indices), _digest(job.seeds.rows)],
         }
 
-    def valid_weights(self, survey: Survey) -> Float:
+    def valid_weights(self, valid: NDArray[np.bool_]) -> Float:
         """Return the weights of the valid samples."""
         if self.job.weights is None:
-            return np.ones(int(survey.valid.sum()))
-        return self.job.weights[survey.valid]
+            return np.ones(int(valid.sum()))
+        return self.job.weights[valid]
 
 
 def _digest(array: NDArray[Any] | None) -> str:
@@ -114,31 +113,27 @@ def _digest(array: NDArray[Any] | None) -> str:
     return hashlib.blake2b(header + plain.tobytes(), digest_size=8).hexdigest()
 
 
-def build_result(ask: Ask, survey: Survey, clustering: Clustering, climbed: Climbed) -> xr.Dataset:
-    """Put the clustering back onto the samples' own dimensions and coordinates."""
-    samples, valid = ask.job.samples, survey.valid
-    mode_index = _spread(valid, clustering.mode_of_sample, NO_MODE, np.int64)
-    n_iter = np.full(int(valid.sum()), -1, dtype=np.int32)
-    is_seed = np.zeros(len(n_iter), dtype=bool)
-    if survey.seed_index is not None:
-        n_iter[survey.seed_index] = climbed.n_iter
-        is_seed[survey.seed_index] = True
-    on_samples = {
-        "label": (labels_of_modes(clustering.cluster_of_mode, mode_index), "cluster, -1 for none"),
-        "mode_index": (mode_index, "row of `modes` that the sample belongs to, -1 for none"),
-        "n_iter": (
-            _spread(valid, n_iter, -1, np.int32),
-            "steps from the sample to its mode, -1 where the sample was not a seed",
-        ),
-        "is_seed": (
-            _spread(valid, is_seed, False, np.bool_),
-            "whether the sample climbed to its mode, or was given the nearest one",
-        ),
+def sample_variables(samples: Samples, values: Mapping[str, Any]) -> dict[str, xr.Variable]:
+    """Return arrays (n_samples,), as `on_samples` names them, on the samples' own dimensions."""
+    return {
+        name: xr.Variable(samples.dims, values[name].reshape(samples.shape), {"long_name": text})
+        for name, text in ON_SAMPLES.items()
     }
-    variables = {
-        name: xr.Variable(samples.dims, values.reshape(samples.shape), {"long_name": text})
-        for name, (values, text) in on_samples.items()
-    }
+
+
+def build_result(
+    ask: Ask,
+    survey: Survey,
+    clustering: Clustering,
+    climbed: Climbed,
+    labelled: dict[str, xr.Variable],
+) -> xr.Dataset:
+    """Put the clustering onto the dimensions and coordinates of the samples.
+
+    `labelled` are the `sample_variables`.
+    """
+    samples = ask.job.samples
+    variables = dict(labelled)
     variables |= _mode_variables(samples, survey, clustering)
     if ask.job.bandwidth.ndim:
         widths = ask.job.bandwidth.reshape(samples.shape)
@@ -146,7 +141,7 @@ def build_result(ask: Ask, survey: Survey, clustering: Clustering, climbed: Clim
     if ask.job.weights is not None:
         heavy = ask.job.weights.reshape(samples.shape)
         variables["sample_weight"] = xr.Variable(samples.dims, heavy)
-    if survey.seed_index is None:
+    if survey.own_seeds:
         variables |= _seed_variables(clustering, climbed)
     dataset = xr.Dataset(variables, {**samples.coords, **samples.bin_coords})
     if ask.job.edges is not None:
@@ -160,7 +155,7 @@ def build_result(ask: Ask, survey: Survey, clustering: Clustering, climbed: Clim
         "dshift_version": dshift.__version__,
         "source": samples.origin,
         **ask.how(),
-        "n_seeds": len(climbed.n_iter),
+        "n_seeds": survey.n_seeds,
         "n_modes": len(clustering.modes),
         "n_clusters": int(clustering.cluster_of_mode.max(initial=-1)) + 1,
         # A number, since netCDF has no true and false.
@@ -170,19 +165,12 @@ def build_result(ask: Ask, survey: Survey, clustering: Clustering, climbed: Clim
     if survey.embedding.exact:
         dataset.attrs["grid"] = survey.embedding.grid
     # What it cost differs from run to run, so it is no part of what two results have in common.
-    n_seeds = max(len(climbed.n_iter), 1)
+    n_seeds = max(survey.n_seeds, 1)
     dataset.encoding[RUN] = {
-        "evaluated_share": climbed.n_pairs / (n_seeds * len(valid)),
+        "evaluated_share": climbed.n_pairs / (n_seeds * samples.n_samples),
         "points_per_seed": climbed.n_points / n_seeds,
     }
     return dataset
-
-
-def _spread(valid: NDArray[np.bool_], values: NDArray[Any], fill: Any, dtype: Any) -> NDArray[Any]:
-    """Return `values` of the valid samples at all samples, with `fill` for the others."""
-    out = np.full(valid.shape, fill, dtype=dtype)
-    out[valid] = values
-    return out
 
 
 def _mode_variables(

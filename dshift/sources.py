@@ -89,6 +89,11 @@ class Samples:
         whole = tuple((size,) for size in self.shape)
         return replace(self, _array=rows, _bin_axis=len(self.dims), _layouts=(whole,))
 
+    @property
+    def is_dask(self) -> bool:
+        """Whether reading is computing, which may take long."""
+        return _is_dask_array(self._array)
+
     def without_coords(self) -> Samples:
         """Return the same samples without coordinates: light enough to travel with every task."""
         return replace(self, coords={}, bin_coords={})

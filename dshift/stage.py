@@ -7,8 +7,11 @@ shares.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from dataclasses import field as dataclass_field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +42,21 @@ class Job:
     seeds: Seeds
 
 
+class Once:
+    """Something that the first thread to ask makes, and the others share."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._made: list[Any] = []
+
+    def get(self, make: Callable[[], Any]) -> Any:
+        """Return the thing, made now if nobody has yet."""
+        with self._lock:
+            if not self._made:
+                self._made.append(make())
+            return self._made[0]
+
+
 @dataclass(frozen=True, eq=False)
 class Stage:
     """What a process holds to do its share; read only, shared by its threads."""
@@ -50,6 +68,8 @@ class Stage:
     order: Int  # (n_seeds,): seeds in an order that keeps neighbours together
     index: Index | None  # for exact kinds
     memo: Memo | None  # what the blocks of this process have found out so far
+    rest: Once = dataclass_field(default_factory=Once)  # valid samples that are no seeds
+    labels: Once = dataclass_field(default_factory=Once)  # of all samples, once modes are known
 
 
 @dataclass(frozen=True)
@@ -60,18 +80,22 @@ class Measured:
     stationary: NDArray[np.bool_]
 
 
-def set_stage(job: Job, loaded: Loaded | None = None) -> Stage:
-    """Read and embed the samples, unless they are at hand."""
+def set_stage(job: Job, loaded: Loaded | None = None, *, indexed: bool = True) -> Stage:
+    """Read and embed the samples, unless they are at hand.
+
+    Exact geometries get an index, unless there is no room for one: seeds then climb one by one.
+    """
     if loaded is None:
         loaded = load_points(job.samples, job.kind, job.metric, job.edges, job.invalid)
     weights = None if job.weights is None else job.weights[loaded.valid]
     bandwidth = job.bandwidth if job.bandwidth.ndim == 0 else job.bandwidth[loaded.valid]
     seed_points, seed_index = _place_seeds(job, loaded)
     field = make_field(loaded, weights, bandwidth)
-    if not loaded.embedding.exact:
-        return Stage(
-            loaded, field, seed_points, seed_index, np.arange(len(seed_points)), None, None
-        )
+    if not loaded.embedding.exact or not indexed:
+        # Blocks are ranges of this order, so it is the same with an index and without.
+        exact = loaded.embedding.exact
+        order = neighbours_together(seed_points) if exact else np.arange(len(seed_points))
+        return Stage(loaded, field, seed_points, seed_index, order, None, None)
     index = build_index(field)
     whole = seed_points is loaded.points
     order = index.held.rows if whole else neighbours_together(seed_points)
@@ -101,13 +125,13 @@ def _place_seeds(job: Job, loaded: Loaded) -> tuple[Points, Int | None]:
 
 @dataclass(frozen=True)
 class Survey:
-    """What the caller must know of the samples, without holding them."""
+    """What the caller must know of the samples: nothing that grows with them."""
 
     embedding: Embedding
-    valid: NDArray[np.bool_]  # (n_samples,)
     fingerprint: str
+    n_valid: int
     n_seeds: int
-    seed_index: Int | None  # (n_seeds,): the valid sample that each seed is
+    own_seeds: bool  # histograms of the caller's own, and no samples
 
 
 def survey_share(stage: Stage) -> Survey:
@@ -115,11 +139,44 @@ def survey_share(stage: Stage) -> Survey:
     loaded = stage.loaded
     return Survey(
         loaded.embedding,
-        loaded.valid,
         loaded.fingerprint,
+        len(loaded.points),
         len(stage.seed_points),
-        stage.seed_index,
+        stage.seed_index is None,
     )
+
+
+@dataclass(frozen=True)
+class Places:
+    """Which samples are valid, and which of these are seeds."""
+
+    valid: NDArray[np.bool_]  # (n_samples,)
+    seed_index: Int | None  # (n_seeds,): the valid sample that each seed is; None for own seeds
+
+    def rest(self) -> Int:
+        """Return the valid samples that are no seeds."""
+        no_seed = np.ones(int(self.valid.sum()), dtype=bool)
+        no_seed[[] if self.seed_index is None else self.seed_index] = False
+        return np.flatnonzero(no_seed)
+
+
+def places_share(stage: Stage) -> Places:
+    """Return where the seeds are; only a caller who gathers labels needs to know."""
+    return Places(stage.loaded.valid, stage.seed_index)
+
+
+def rest_of(stage: Stage) -> Int:
+    """Return the valid samples that are no seeds."""
+    rest: Int = stage.rest.get(lambda: places_share(stage).rest())
+    return rest
+
+
+def seeds_share(stage: Stage, block: slice) -> Int:
+    """Return the numbers of a block's seeds: samples, or rows of the caller's own seeds."""
+    seeds = stage.order[block]
+    if stage.seed_index is None:
+        return seeds
+    return np.flatnonzero(stage.loaded.valid)[stage.seed_index[seeds]]
 
 
 def climb_share(stage: Stage, block: slice) -> Climbed:
@@ -167,9 +224,9 @@ def joints_share(
     )
 
 
-def nearest_share(stage: Stage, modes: Points, densities: Float, samples: Int) -> Int:
-    """Return the nearest mode of each of the valid samples with these numbers."""
-    points = stage.field.points[samples]
+def nearest_share(stage: Stage, modes: Points, densities: Float, part: slice) -> Int:
+    """Return the nearest mode of each sample in a part of those that are no seeds."""
+    points = stage.field.points[rest_of(stage)[part]]
     return nearest_modes(points, modes, densities, _separation(stage.field))
 
 

@@ -13,6 +13,8 @@ import io
 import json
 import os
 import uuid
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -20,6 +22,7 @@ import fsspec
 import numpy as np
 import xarray as xr
 import zarr
+from numpy.typing import NDArray
 
 from dshift.errors import InvalidInput, InvalidType
 from dshift.redaction import public_cause, public_name
@@ -29,6 +32,8 @@ ROOT = "zarr.json"
 RUN_FOLDER = "dshift"
 JOB_FILE = f"{RUN_FOLDER}/job.json"
 PARCELS = f"{RUN_FOLDER}/parcel-"
+LOCK_FILE = f"{RUN_FOLDER}/lock.json"
+LOCK_GUARD = f"{RUN_FOLDER}/guard"
 JOB_ATTRIBUTE = "dshift_job"
 DIGEST_BYTES = 16
 
@@ -43,6 +48,12 @@ class Store:
     def name(self) -> str:
         """The URL as messages may show it."""
         return public_name(self.url)
+
+    @property
+    def local_path(self) -> str | None:
+        """The path, if the store is on a file system of this host."""
+        fs, path = self._at("")
+        return path.rstrip("/") if "file" in np.atleast_1d(fs.protocol) else None
 
     def _at(self, key: str) -> tuple[Any, str]:
         fs, root = fsspec.core.url_to_fs(self.url)
@@ -59,7 +70,7 @@ class Store:
     def write(self, key: str, content: bytes) -> None:
         """Write bytes under a key, whole or not at all."""
         fs, path = self._at(key)
-        if "file" not in np.atleast_1d(fs.protocol):
+        if self.local_path is None:
             fs.pipe_file(path, content)
             return
         # Object stores put whole objects; on a disk, a file is whole once it is renamed.
@@ -76,6 +87,20 @@ class Store:
                 os.unlink(fresh)
             raise
 
+    def create(self, key: str, content: bytes) -> bool:
+        """Write bytes under a key; return False if it is there, where the file system can tell."""
+        fs, path = self._at(key)
+        if self.local_path is not None:
+            self.write(key, content)
+            return True
+        try:
+            fs.pipe_file(path, content, mode="create")
+        except FileExistsError:
+            return False
+        except (TypeError, NotImplementedError):  # an older file system of fsspec
+            fs.pipe_file(path, content)
+        return True
+
     def list_keys(self) -> list[str]:
         """Return all keys."""
         fs, root = self._at("")
@@ -85,7 +110,7 @@ class Store:
     def remove(self, prefix: str) -> None:
         """Remove all keys under a prefix."""
         fs, path = self._at(prefix)
-        if fs.exists(path):
+        with suppress(FileNotFoundError):
             fs.rm(path, recursive=True)
 
 
@@ -100,8 +125,8 @@ def check_store(store: object) -> Store | None:
         )
     place = Store(os.path.expanduser(os.fspath(store)))
     try:
-        # A run that died before it said what it was may have left its arrays.
-        keys = [key for key in place.list_keys() if not key.startswith(PARCELS)]
+        # A run that died, or has just begun, may not have said yet what it is.
+        keys = [key for key in place.list_keys() if not key.startswith(f"{RUN_FOLDER}/")]
     except Exception as error:  # object stores have errors of their own
         raise InvalidInput(
             f"`store`={place.name!r} cannot be reached ({public_cause(error, place.url)}); give a "
@@ -144,10 +169,7 @@ def claim(place: Store, identity: dict[str, Any]) -> xr.Dataset | None:
         )
     if place.read(ROOT) is None:
         return None
-    place.remove(RUN_FOLDER)
-    result: xr.Dataset = xr.open_zarr(place.url, consolidated=False).load()
-    del result.attrs[JOB_ATTRIBUTE]
-    return result
+    return open_finished(place)
 
 
 def _block_key(seeds: slice) -> str:
@@ -155,32 +177,61 @@ def _block_key(seeds: slice) -> str:
 
 
 def write_block(place: Store, seeds: slice, climbed: Climbed) -> None:
-    """Record a finished block, with a digest in front."""
-    buffer = io.BytesIO()
-    np.savez(buffer, **asdict(climbed))
-    body = buffer.getvalue()
-    place.write(_block_key(seeds), _digest(body) + body)
+    """Record a finished block."""
+    write_record(place, _block_key(seeds), asdict(climbed))
 
 
 def read_block(place: Store, seeds: slice) -> Climbed | None:
     """Return a recorded block, or None if there is none or it is torn."""
-    content = place.read(_block_key(seeds))
-    if content is None or content[:DIGEST_BYTES] != _digest(content[DIGEST_BYTES:]):
+    arrays = read_record(place, _block_key(seeds))
+    if arrays is None:
         return None
-    arrays = np.load(io.BytesIO(content[DIGEST_BYTES:]), allow_pickle=False)
     fields: dict[str, Any] = {name: a if a.ndim else int(a) for name, a in arrays.items()}
     return Climbed(**fields)
+
+
+def write_record(place: Store, key: str, arrays: Mapping[str, Any]) -> None:
+    """Record arrays, with a digest in front."""
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    body = buffer.getvalue()
+    place.write(key, _digest(body) + body)
+
+
+def read_record(place: Store, key: str) -> dict[str, NDArray[Any]] | None:
+    """Return recorded arrays, or None if there are none or they are torn."""
+    content = place.read(key)
+    if content is None or content[:DIGEST_BYTES] != _digest(content[DIGEST_BYTES:]):
+        return None
+    return dict(np.load(io.BytesIO(content[DIGEST_BYTES:]), allow_pickle=False))
 
 
 def _digest(content: bytes) -> bytes:
     return hashlib.blake2b(content, digest_size=DIGEST_BYTES).digest()
 
 
-def write_result(place: Store, result: xr.Dataset, identity: dict[str, Any]) -> None:
-    """Write the result, the group's own metadata last; then the run's folder can go."""
+def write_arrays(place: Store, result: xr.Dataset, identity: dict[str, Any]) -> bytes:
+    """Write all but the group's own metadata, and return that.
+
+    Of variables that are Dask arrays only the metadata is written, with their chunks.
+    """
     memory: dict[str, Any] = {}
     said = result.assign_attrs({JOB_ATTRIBUTE: json.dumps(identity)})
-    said.to_zarr(zarr.storage.MemoryStore(memory), mode="w", consolidated=False)
-    for key in sorted(memory, key=lambda key: (key == ROOT, key)):
+    target = zarr.storage.MemoryStore(memory)
+    said.to_zarr(target, mode="w", consolidated=False, compute=False)
+    root: bytes = memory.pop(ROOT).to_bytes()
+    for key in sorted(memory):
         place.write(key, memory[key].to_bytes())
-    place.remove(RUN_FOLDER)
+    return root
+
+
+def finish(place: Store, root: bytes) -> None:
+    """Write the metadata that makes the arrays of a store a whole result."""
+    place.write(ROOT, root)
+
+
+def open_finished(place: Store) -> xr.Dataset:
+    """Return the result of a store; its arrays are read when they are looked at."""
+    result: xr.Dataset = xr.open_zarr(place.url, consolidated=False, chunks=None)
+    del result.attrs[JOB_ATTRIBUTE]
+    return result

@@ -17,6 +17,7 @@ from dshift import arguments, engine
 from dshift.arguments import Seeds
 from dshift.drawn import Drawn, draw, spread_bandwidths
 from dshift.errors import InvalidInput, InvalidType
+from dshift.labelling import labels_of_modes
 from dshift.metrics import Float, Metric, choose_edges, resolve_metric
 from dshift.monitor import tqdm, wants_progress
 from dshift.plateaus import (
@@ -29,8 +30,7 @@ from dshift.plateaus import (
     look_at,
     plateau_variables,
 )
-from dshift.result import labels_of_modes
-from dshift.run import cluster, refuse_or_say_where
+from dshift.run import examine, refuse_or_say_where
 from dshift.sources import Samples, open_samples
 from dshift.stage import Job, Stage
 from dshift.store import Store, known_job
@@ -195,7 +195,8 @@ def label_share(
     weights = stage.field.weights
     with Threads(replace(job, weights=weights), 1, stage.loaded) as alone:
         climbed = alone.climb(blocks, None, lambda done: None)
-        found = cluster(alone, alone.survey(), climbed, weights, valley, 1)
+        # Every sample is a seed.
+        found = examine(alone, climbed.modes, valley).cluster(climbed.mode_of_seed, weights, 1)
     return labels_of_modes(found.cluster_of_mode, found.mode_of_sample)
 
 

@@ -4,43 +4,46 @@ by its address, its memory, its folder and the events that it passes on.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import dask
+import numpy as np
 
 from dshift.errors import DshiftError
-from dshift.held import JobRef, Lodging, stage_of
+from dshift.held import JobRef, staged
 from dshift.modes import merge
 from dshift.monitor import BlockDone
 from dshift.parcel import Arrays
 from dshift.shift import Climbed
-from dshift.stage import Job, climb_share
+from dshift.sources import Samples
+from dshift.stage import Job, climb_share, seeds_share
 from dshift.store import Store
-from dshift.threads import memory_limit, run_block
+from dshift.threads import block_failed, name_seeds, run_block
+from dshift.workers import lodging_of
 
 TOPIC = "dshift-blocks"
 
 
-def _lodging(worker: Any) -> Lodging:
-    limit = worker.memory_manager.memory_limit or memory_limit()
-    used = worker.monitor.get_process_memory()
-    return Lodging(f"worker {worker.address}", limit, used, worker.local_directory)
+def read_probes(samples: Samples) -> bytes:
+    """Return a digest of a few samples: of a chunk that is not there Zarr makes empty ones."""
+    digest = hashlib.blake2b(digest_size=16)
+    for number in sorted({0, samples.n_samples // 2, samples.n_samples - 1}):
+        place = np.unravel_index(number, samples.shape)
+        digest.update(samples.read(tuple(slice(int(i), int(i) + 1) for i in place)).tobytes())
+    return digest.digest()
 
 
-def free_disk(worker: Any) -> int:
-    """Return the bytes that are free where the worker may write."""
-    return _lodging(worker).room(shares_node=False).disk_bytes
-
-
-def why_unreadable(worker: Any, job: Job) -> str | None:
-    """Return what keeps the worker from reading the samples, if anything."""
+def why_unreadable(worker: Any, job: Job, expected: bytes | None) -> str | None:
+    """Return what keeps the worker from reading the samples as the caller does, if anything."""
     try:
         with dask.config.set(scheduler="synchronous"):
-            job.samples.read(tuple(slice(0, 1) for _ in job.samples.shape))
+            found = read_probes(job.samples)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
-    return None
+    return None if expected in (None, found) else "they find other values there"
 
 
 def sees(worker: Any, place: Store, key: str, content: bytes) -> bool:
@@ -53,21 +56,49 @@ def run_share(
 ) -> Any:
     """Return a share of the work, or the refusal that it ends in: no retry would mend that."""
     try:
-        return share(stage_of(ref, arrays, lambda: _lodging(worker)), *item)
+        with staged(ref, arrays, lambda: lodging_of(worker)) as stage:
+            return share(stage, *item)
     except DshiftError as refusal:
         return refusal
 
 
 def climb_block(
-    worker: Any, ref: JobRef, arrays: Arrays | None, block: slice, place: Store | None
+    worker: Any,
+    ref: JobRef,
+    arrays: Arrays | None,
+    block: slice,
+    place: Store | None,
+    light: bool,
 ) -> Climbed:
-    """Climb from a block of seeds, and tell the caller what it came to."""
-    climbed, done = run_block(
-        lambda: climb_share(stage_of(ref, arrays, lambda: _lodging(worker)), block), block, place
-    )
+    """Climb from a block of seeds, and tell the caller what it came to.
+
+    Where labels stay in the store, a `light` block is its modes alone.
+    """
+    climbed, done = run_block(lambda: _climb(worker, ref, arrays, block, place), block, place)
     counts = done.modes, done.n_steps, done.reused, done.n_pairs
     worker.log_event(TOPIC, (ref.token, block.start, block.stop, *counts))
-    return climbed
+    if not light:
+        return climbed
+    none = slice(0, 0)
+    return replace(
+        climbed,
+        mode_of_seed=climbed.mode_of_seed[none],
+        n_iter=climbed.n_iter[none],
+        seeds=climbed.seeds[none],
+    )
+
+
+def _climb(
+    worker: Any, ref: JobRef, arrays: Arrays | None, block: slice, place: Store | None
+) -> Climbed:
+    with staged(ref, arrays, lambda: lodging_of(worker)) as stage:
+        try:
+            return climb_share(stage, block)
+        except DshiftError:
+            raise
+        except Exception as error:
+            named = name_seeds(seeds_share(stage, block), own=stage.seed_index is None)
+            raise block_failed(named, error, place) from error
 
 
 def told(event: tuple[float, Any]) -> tuple[str, BlockDone]:

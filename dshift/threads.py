@@ -13,16 +13,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+import numpy as np
 from dask.system import CPU_COUNT
 
 from dshift.errors import BlockFailed, DshiftError
 from dshift.field import Loaded
-from dshift.metrics import Points
+from dshift.metrics import Int, Points
 from dshift.modes import Clustering, merge
 from dshift.monitor import HASH_BITS, MOST_HASHES, BlockDone
 from dshift.shift import Climbed
-from dshift.stage import Job, Survey, climb_share, set_stage, survey_share
+from dshift.stage import Job, Survey, climb_share, seeds_share, set_stage, survey_share
 from dshift.store import Store, read_block, write_block
+
+# Of a block that failed.
+NUMBERS_SHOWN = 5
 
 Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")
@@ -103,17 +107,35 @@ def run_failed(
     return kind(f"{what}. {kept}")
 
 
-def block_failed(block: slice, error: BaseException, place: Store | None) -> BlockFailed:
-    """Return the error that names a block which could not be finished."""
-    seeds = f"the block of seeds {block.start} to {block.stop - 1}"
+def block_failed(seeds: str, error: BaseException, place: Store | None) -> BlockFailed:
+    """Return the error that names the seeds of a block which could not be finished."""
     return run_failed(f"{seeds} failed with {type(error).__name__}: {error}", place)
+
+
+def name_seeds(numbers: Int, *, own: bool) -> str:
+    """Return what a message calls a block of seeds: by samples, or by rows of the caller's own."""
+    numbers = np.sort(numbers)
+    first, last = int(numbers[0]), int(numbers[-1])
+    if last - first == len(numbers) - 1:
+        listed = f"{first}" if first == last else f"{first} to {last}"
+    else:
+        shown = ", ".join(str(int(number)) for number in numbers[:NUMBERS_SHOWN])
+        listed = f"{shown}{', ...' if len(numbers) > NUMBERS_SHOWN else ''}"
+    what = "rows of `seeds`" if own else "samples"
+    return f"the block of {len(numbers):,} seeds ({what} {listed})"
 
 
 class Threads:
     """Has the work done in this process."""
 
-    def __init__(self, job: Job, threads: int, loaded: Loaded | None = None) -> None:
-        self._stage = set_stage(job, loaded)
+    # The points are in this process, so labels may as well be.
+    keeps_labels = False
+
+    def __init__(
+        self, job: Job, threads: int, loaded: Loaded | None = None, *, indexed: bool = True
+    ) -> None:
+        self._stage = set_stage(job, loaded, indexed=indexed)
+        self._own_seeds = job.seeds.rows is not None
         self.width = threads
 
     def survey(self) -> Survey:
@@ -134,7 +156,8 @@ class Threads:
             except DshiftError:
                 raise
             except Exception as error:
-                raise block_failed(block, error, place) from error
+                named = name_seeds(seeds_share(self._stage, block), own=self._own_seeds)
+                raise block_failed(named, error, place) from error
 
         done = map_threads(work, blocks, self.width, lambda outcome: on_done(outcome[1]))
         return merge([climbed for climbed, _ in done])

@@ -20,11 +20,13 @@ import xarray as xr
 from distributed import Client, LocalCluster
 
 import dshift
+from dshift import held
 from dshift.demo import synthetic
+from dshift.stage import climb_share
 from dshift.tasks import TOPIC, told
 
 TESTS = Path(__file__).parent
-SECONDS = 90  # for anything that is waited for, on a busy machine
+SECONDS = 120  # for anything that is waited for, on a busy machine
 
 
 def until(true: Callable[[], Any], what: str, seconds: float = SECONDS) -> Any:
@@ -49,21 +51,67 @@ def write(counts: xr.DataArray, path: Path, rows: int) -> str:
     return str(path)
 
 
-def slow_distance(x: Any, rows: Any, seconds: float, poison: str) -> Any:
-    if poison and os.path.exists(poison) and np.allclose(x, np.load(poison)):
+def watched_distance(x: Any, rows: Any, seconds: float, poison: str, gate: str) -> Any:
+    if _is_in(x, poison):
         os.kill(os.getpid(), signal.SIGKILL)
+    until(lambda: not _is_in(x, gate), "the gate opens")
     time.sleep(seconds * len(rows))
     return np.abs(rows - x).sum(axis=1)
+
+
+def _is_in(x: Any, file: str) -> bool:
+    """Return whether a point is one of those in a file, as long as there is one."""
+    try:
+        return bool(file) and bool(np.isclose(np.load(file), x).all(axis=1).any())
+    except FileNotFoundError:
+        return False
+
+
+def save_points(path: Path, counts: xr.DataArray) -> Path:
+    """Write histograms as the points that `slow_metric` knows."""
+    fresh = path.with_suffix(".fresh.npy")
+    np.save(fresh, counts.values / counts.values.sum(axis=1, keepdims=True))
+    return fresh.replace(path)
 
 
 def middle(rows: Any, weights: Any) -> Any:
     return np.median(rows, axis=0)
 
 
-def slow_metric(seconds: float, poison: Path | None = None) -> dshift.Metric:
-    """Return L1, at so many seconds a row; it kills its process at the point in file `poison`."""
-    distance = partial(slow_distance, seconds=seconds, poison=str(poison or ""))
+def close_gate(gate: Path, n_free: int) -> Path:
+    """Let blocks of ten `histograms()` wait, from block `n_free` on; unlinked, the gate is open.
+
+    They wait at their last seed: no walk from another seed passes by one of these.
+    """
+    return save_points(gate, histograms()[10 * n_free + 9 :: 10])
+
+
+def slow_metric(seconds: float, poison: Path | str = "", gate: Path | str = "") -> dshift.Metric:
+    """Return L1, at so many seconds a row.
+
+    It kills its process at the points in the file `poison`. At the points in the file `gate` it
+    waits until that file is gone, so that a test decides how far a run gets.
+    """
+    distance = partial(watched_distance, seconds=seconds, poison=str(poison), gate=str(gate))
     return dshift.Metric(distance, middle, name="slow")
+
+
+def fail_at_the_first_block(gate: str) -> None:
+    """Make the first block of every job fail on this worker, and the others wait at a gate."""
+    from dshift import tasks
+
+    def climb_or_fail(stage: Any, block: slice) -> Any:
+        if block.start == 0:
+            raise ZeroDivisionError("on purpose")
+        until(lambda: not os.path.exists(gate), "the gate opens")
+        return climb_share(stage, block)
+
+    tasks.climb_share = climb_or_fail
+
+
+def let_idle_jobs_go_at_once() -> None:
+    """Make this worker drop what nobody uses as soon as a new job comes."""
+    held.IDLE_SECONDS_AT_NEW_JOB = 0.0
 
 
 # ---------------------------------------------------------------- clusters
@@ -93,14 +141,15 @@ class Commands:
     def file(self) -> str:
         return str(self.folder / "scheduler.json")
 
-    def _start(self, *arguments: str) -> subprocess.Popen[bytes]:
+    def _start(self, *arguments: str, package: str = "") -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "dask", *arguments, "--scheduler-file", self.file]
-        paths = [str(TESTS), str(TESTS.parent), os.environ.get("PYTHONPATH", "")]
+        paths = [package, str(TESTS), str(TESTS.parent), os.environ.get("PYTHONPATH", "")]
         with open(self.folder / "log.txt", "ab") as log:
             return subprocess.Popen(
                 [*command, *self.options],
                 stdout=log,
                 stderr=log,
+                cwd=self.folder,  # which comes before all paths
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
             )
 
@@ -110,11 +159,12 @@ class Commands:
         until(lambda: os.path.exists(self.file), "the scheduler starts")
         return self
 
-    def add_workers(self, n: int, *options: str) -> None:
+    def add_workers(self, n: int, *options: str, package: str = "") -> None:
+        """Start workers; in the folder `package` they find another dshift than this one."""
         where = ("--host", "127.0.0.1", "--nthreads", "1", "--no-dashboard")
         scratch = ("--local-directory", str(self.folder / "local"))
         for _ in range(n):
-            self.workers.append(self._start("worker", *where, *scratch, *options))
+            self.workers.append(self._start("worker", *where, *scratch, *options, package=package))
 
     def __exit__(self, *error: object) -> None:
         processes = [*self.workers, self.scheduler]
@@ -126,6 +176,12 @@ class Commands:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+def blocks_by_worker(stream: Any) -> Counter[str]:
+    """Return how many blocks each worker has climbed, by a task stream of Dask."""
+    ran = [entry for entry in stream.data if "dshift-shift" in str(entry["key"])]
+    return Counter(entry["worker"] for entry in ran)
 
 
 def n_done(place: Path) -> int:

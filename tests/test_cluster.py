@@ -2,31 +2,48 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import logging
+import mmap
 import os
+import shutil
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import dask.array as da
 import numpy as np
+import psutil
 import pytest
 import xarray as xr
 import zarr
-from clusters import Commands, histograms, local, n_runs, slow_metric, until, write
-from distributed import Client, LocalCluster, Security, performance_report
+from clusters import (
+    SECONDS,
+    Commands,
+    blocks_by_worker,
+    histograms,
+    local,
+    n_runs,
+    save_points,
+    slow_metric,
+    until,
+    write,
+)
+from distributed import Client, LocalCluster, Security, get_task_stream, performance_report
 
 import dshift
+from dshift.api import _make_job
 from dshift.arguments import Seeds
-from dshift.engine import settings
+from dshift.engine import plan_for, settings
 from dshift.field import load_points
-from dshift.held import Cache, held_tokens
-from dshift.mapped import Shelf
-from dshift.monitor import MOST_HASHES, ModeCount
+from dshift.held import FILLED, held_tokens
+from dshift.mapped import Shelf, Warden
+from dshift.planning import LEAST_WINDOW_BYTES
 from dshift.sources import open_samples
 from dshift.stage import Job
 
@@ -82,11 +99,12 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_same_bits_for_every_option(client: Client, case: str) -> None:
+def test_same_bits_for_every_option(client: Client, tmp_path: Path, case: str) -> None:
     call = {"data": ROWS, "bandwidth": 1.0, **CASES[case]}
     with settings(block_size=30):
         expected = dshift.fit(**call)
         IDENTICAL(dshift.fit(**call, client=client), expected)
+        IDENTICAL(dshift.fit(**call, client=client, store=tmp_path / "r.zarr"), expected)
 
 
 def test_sources_that_workers_cannot_read_travel(
@@ -130,7 +148,46 @@ def test_arrays_travel_through_the_cluster_where_nothing_is_shared(
     assert "the arrays of the job travel through the cluster" in caplog.text
 
 
+def test_a_path_that_only_the_client_sees(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "dshift")
+    path = "memory://only-here/d.zarr"  # the memory of this process
+    zarr.create_array(path, data=ROWS.values, chunks=(50, 16))
+    IDENTICAL(dshift.fit(path, 1.0, client=client), dshift.fit(path, 1.0))
+    assert f"workers cannot read {path}" in caplog.text
+    assert "the arrays of the job travel through /" in caplog.text
+
+
 # ---------------------------------------------------------------- clients of every kind
+
+
+def test_clients_that_cannot_be_used() -> None:
+    with pytest.raises(dshift.InvalidType, match=r"`client` is a str; give a distributed\.Client"):
+        dshift.fit(ROWS, 1.0, client="tcp://127.0.0.1:8786")
+
+    async def fit_with_an_asynchronous_client() -> None:
+        options = {"processes": False, "dashboard_address": ":0", "asynchronous": True}
+        async with (
+            LocalCluster(n_workers=0, **options) as cluster,
+            Client(cluster, asynchronous=True, set_as_default=False) as client,
+        ):
+            with pytest.raises(dshift.InvalidInput, match="made with asynchronous=False"):
+                dshift.fit(ROWS, 1.0, client=client)
+
+    asyncio.run(fit_with_an_asynchronous_client())
+    with local(0, processes=False) as (_, client):
+        client.close()
+        with pytest.raises(dshift.InvalidInput, match="is closed; give one that is connected"):
+            dshift.fit(ROWS, 1.0, client=client)
+
+
+def test_a_client_that_is_closed_mid_run_says_so(tmp_path: Path) -> None:
+    with local(1, processes=False) as (_, client):
+        call = {"data": ROWS, "bandwidth": 0.4}
+        with fitting_behind_a_gate(tmp_path / "gate", client, **call) as run:
+            until(lambda: all_work(client, 1) or run.done(), "the job is under way")
+            client.close()
+        with pytest.raises(dshift.BlockFailed, match=r"connection to the scheduler .* was lost"):
+            run.result(SECONDS)
 
 
 def test_workers_that_are_threads() -> None:
@@ -150,14 +207,59 @@ def test_the_active_client_is_used_and_a_task_uses_its_own_threads(client: Clien
     IDENTICAL(found, inner)
 
 
-def test_adaptive_cluster_that_starts_empty(caplog: pytest.LogCaptureFixture) -> None:
+@contextmanager
+def fitting_behind_a_gate(gate: Path, client: Client, **call: Any) -> Iterator[Any]:
+    """Run a fit in another thread whose seeds wait at a gate; it opens at the end."""
+    save_points(gate, ROWS)
+
+    def fit() -> xr.Dataset:
+        with settings(block_size=3):
+            return dshift.fit(**call, metric=slow_metric(0, gate=gate), client=client)
+
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(fit)
+        try:
+            yield run
+        finally:
+            gate.unlink()
+
+
+def all_work(client: Client, n_workers: int) -> bool:
+    """Return whether so many workers have joined, and each has a task in hand."""
+    in_hand = client.processing()
+    return len(in_hand) == n_workers and all(in_hand.values())
+
+
+def test_adaptive_cluster_that_starts_empty(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO, "dshift")
+    gate = tmp_path / "gate"
+    call = {"data": ROWS, "bandwidth": 0.4}
     with local(0) as (cluster, client):
         cluster.adapt(minimum=0, maximum=2, interval="100ms")
-        with settings(block_size=20):
-            found = dshift.fit(ROWS, 1.0, client=client)
+        with get_task_stream(client) as stream:
+            with fitting_behind_a_gate(gate, client, **call) as run:
+                until(lambda: all_work(client, 2) or run.done(), "both workers have work")
+            found = run.result(SECONDS)
     assert "no worker has joined the cluster yet" in caplog.text
-    IDENTICAL(found, dshift.fit(ROWS, 1.0))
+    assert len(blocks_by_worker(stream)) >= 2
+    IDENTICAL(found, dshift.fit(**call, metric=slow_metric(0)))
+
+
+def test_a_cluster_without_workers_is_not_waited_for_for_ever(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "dshift")
+    monkeypatch.setattr("dshift.workers.WAIT_SECONDS", 0.5)
+    with local(0) as (_, client):
+        with pytest.raises(
+            dshift.InvalidInput, match=r"no worker joined .* within 0.5 s; start workers"
+        ):
+            dshift.fit(ROWS, 1.0, client=client)
+        forecast = dshift.plan(ROWS, 1.0, client=client, sample=False)
+        assert (forecast.n_processes, forecast.held) == (0, None)
+    assert "no worker has joined the cluster yet" in caplog.text
 
 
 def make_certificate(folder: Path) -> tuple[str, str]:
@@ -186,20 +288,38 @@ def test_commands_with_tls_and_a_worker_that_joins_late(tmp_path: Path) -> None:
     security = Security(
         tls_ca_file=cert, tls_client_cert=cert, tls_client_key=key, require_encryption=True
     )
-    path = write(ROWS, tmp_path / "d.zarr", 50)
+    call = {"data": write(ROWS, tmp_path / "d.zarr", 50), "bandwidth": 0.4}
     with Commands(tmp_path, tls) as commands:
         commands.add_workers(1)
         options = {"security": security, "set_as_default": False}
         with Client(scheduler_file=commands.file, **options) as client:
             assert client.scheduler.address.startswith("tls://")
-            with settings(block_size=20), ThreadPoolExecutor(1) as pool:
-                fit = pool.submit(dshift.fit, path, 1.0, client=client)
-                until(lambda: n_runs(client, "dshift-load"), "the job starts")
-                commands.add_workers(1)
-                found = fit.result()
-            client.wait_for_workers(2)
+            with get_task_stream(client) as stream:
+                with fitting_behind_a_gate(tmp_path / "gate", client, **call) as run:
+                    until(lambda: all_work(client, 1) or run.done(), "the first one has work")
+                    commands.add_workers(1)
+                    until(lambda: all_work(client, 2) or run.done(), "the late one has work")
+                found = run.result(SECONDS)
+            ran = blocks_by_worker(stream)
+            assert set(ran) == set(client.nthreads())
+            assert sum(ran.values()) == 40
             assert list(client.run(held_tokens).values()) == [[], []]
-    IDENTICAL(found, dshift.fit(path, 1.0))
+    IDENTICAL(found, dshift.fit(**call, metric=slow_metric(0)))
+
+
+def test_a_worker_with_another_version_is_refused(tmp_path: Path) -> None:
+    package = tmp_path / "other" / "dshift"
+    shutil.copytree(Path(dshift.__file__).parent, package)
+    front = package / "__init__.py"
+    front.write_text(front.read_text().replace(dshift.__version__, "0.0.9"))
+    with Commands(tmp_path) as commands:
+        commands.add_workers(1, package=str(package.parent))
+        with Client(scheduler_file=commands.file, set_as_default=False) as client:
+            client.wait_for_workers(1, SECONDS)
+            with pytest.raises(
+                dshift.InvalidInput, match=r"has dshift 0\.0\.9, and the caller has .*; install"
+            ):
+                dshift.fit(ROWS, 1.0, client=client)
 
 
 # ---------------------------------------------------------------- memory
@@ -216,23 +336,89 @@ def wide(tmp_path: Path, n: int = 51_250) -> str:
     return path
 
 
-def test_a_matrix_larger_than_a_worker_is_mapped_from_its_disk(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.fixture
+def small_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Commands]:
+    """Commands whose workers Dask neither kills nor pauses, however slow this machine is.
+
+    Pages of a mapped file count as memory until they are given back, which takes a free core.
+    """
+    monkeypatch.setenv("DASK_DISTRIBUTED__WORKER__MEMORY__PAUSE", "False")
+    with Commands(tmp_path) as commands:
+        yield commands
+
+
+@pytest.mark.slow
+def test_small_workers_map_the_points_do_without_an_index_or_are_refused(
+    tmp_path: Path, small_workers: Commands, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "dshift")
-    path = wide(tmp_path)
-    # Means need no index beside the matrix.
-    call = {"data": path, "bandwidth": 1e-6, "seeds": 4, "metric": "sqeuclidean"}
-    with local(1, memory_limit="600MiB", local_directory=str(tmp_path / "local")) as (_, client):
-        before = client.run(os.getpid)
+    call = {"data": wide(tmp_path), "bandwidth": 1e-6, "seeds": 4}
+    means = {**call, "metric": "sqeuclidean"}  # which need no index
+    with settings(threads=1):
+        job = _make_job(call["data"], 1e-6, None, "wasserstein", None, None, None, 4, "raise")
+        plan, _ = plan_for(job, None)
+    # A worker that has imported all it needs uses about 220 MiB, and may fill 70 % of its limit:
+    # so half way between room enough to map the points, and room enough for an index too.
+    room = LEAST_WINDOW_BYTES + (plan.working_bytes + plan._working_bytes(False)) / 2
+    enough = str(int((220 * 2**20 + room) / FILLED))
+    small_workers.add_workers(1, "--no-nanny", "--memory-limit", "250MiB")
+    with Client(scheduler_file=small_workers.file, set_as_default=False) as client:
+        client.wait_for_workers(1, SECONDS)
+        with pytest.raises(
+            dshift.PlanRefused,
+            match=r"needs [\d.]+ MiB in one process \(400.0 MiB for 51,250 points of 1023 .*, and "
+            r"[\d.]+ MiB more with one.* left in worker tcp.*workers with more memory, or with "
+            r"400.0 MiB of disk and [\d.]+ MiB of memory",
+        ):
+            dshift.fit(**call, client=client)
+        small_workers.add_workers(1, "--no-nanny", "--memory-limit", enough)
+        client.wait_for_workers(2, SECONDS)
+        with pytest.raises(dshift.PlanRefused, match="left in worker"):  # by the smallest
+            dshift.fit(**call, client=client)
+
+        def all_but_the_last_leave() -> None:
+            for worker in small_workers.workers[:-1]:
+                worker.terminate()
+            until(lambda: len(client.nthreads()) == 1, "the others have left")
+
+        all_but_the_last_leave()
+        forecast = dshift.plan(**means, client=client, sample=False)
+        assert (forecast.held, forecast.n_without_index) == ("file", 0)
+        assert forecast.matrix_bytes > 400 * 10**6 > (forecast.available_bytes or 0)
+        by_means = dshift.fit(**means, client=client)
+        assert "too large for the memory of 1 of 1 processes" in caplog.text
+        assert "climb without it" not in caplog.text
+
+        # A fresh one: what a process has used, it keeps for a while.
+        small_workers.add_workers(1, "--no-nanny", "--memory-limit", enough)
+        client.wait_for_workers(2, SECONDS)
+        all_but_the_last_leave()
         forecast = dshift.plan(**call, client=client, sample=False)
-        found = dshift.fit(**call, client=client)
-        assert client.run(os.getpid) == before, "the nanny killed the worker"
-    assert forecast.held == "file"
-    assert forecast.matrix_bytes > 400 * 10**6 > forecast.available_bytes
-    assert "too large for the memory of 1 of 1 processes" in caplog.text
-    assert not list((tmp_path / "local").rglob("dshift-points-*"))
-    IDENTICAL(found, dshift.fit(**call))
+        assert (forecast.held, forecast.n_without_index) == ("file", 1)
+        assert "1 processes have no room for an index" in repr(forecast)
+        by_medians = dshift.fit(**call, client=client)
+        assert "is too large for the memory of 1 of 1 processes" in caplog.text
+        assert "climb without it, to the same bits" in caplog.text
+        until(lambda: not list(tmp_path.rglob("dshift-points-*")), "the files are gone")
+    IDENTICAL(by_means, dshift.fit(**means))
+    IDENTICAL(by_medians, dshift.fit(**call))
+
+
+def test_pages_of_a_mapped_file_are_given_back(tmp_path: Path) -> None:
+    n_bytes = 256 * 2**20
+    with open(tmp_path / "file", "w+b") as file:
+        file.truncate(n_bytes)
+        mapped = mmap.mmap(file.fileno(), n_bytes)
+    process = psutil.Process()
+    before = process.memory_info().rss
+    pages = np.frombuffer(mapped, np.uint8)[::4096]
+    assert pages.sum() == 0
+    assert process.memory_info().rss - before > n_bytes / 2
+    Warden(mapped, before + n_bytes // 4).start()
+    until(lambda: process.memory_info().rss - before < n_bytes / 2, "the pages are given back")
+    assert pages.sum() == 0  # and read again
+    del pages, mapped
+    until(lambda: "dshift-warden" not in {t.name for t in threading.enumerate()}, "it ends")
 
 
 def mapped_files(pid: int) -> set[str]:
@@ -287,6 +473,26 @@ def test_a_job_that_fits_nowhere_is_refused_with_numbers(client: Client, tmp_pat
     assert "more memory" in (forecast.refusal or "")
     assert "REFUSED" in repr(forecast)
     assert np.isnan(forecast.seconds)
+
+
+def test_plan_counts_every_task(client: Client, tmp_path: Path) -> None:
+    path = write(ROWS, tmp_path / "d.zarr", 50)
+    heavy = {"weights": np.linspace(1, 2, 120).repeat(30)}
+    many = np.repeat(ROWS.values, 30, axis=0)
+    cases: tuple[dict[str, Any], ...] = (
+        {"data": path},
+        {"data": path, "valley": 0.1, "store": tmp_path / "1.zarr"},
+        {"data": path, "seeds": 25, "store": tmp_path / "2.zarr"},
+        {"data": path, "seeds": ROWS.values[3:40]},
+        {"data": many, "seeds": 100, **heavy, "store": tmp_path / "3.zarr"},
+    )
+    for case in cases:
+        with settings(block_size=10):
+            forecast = dshift.plan(**case, bandwidth=1.0, client=client, sample=False)
+            with get_task_stream(client) as stream:
+                dshift.fit(**case, bandwidth=1.0, client=client)
+        given = {str(entry["key"]) for entry in stream.data if "dshift-" in str(entry["key"])}
+        assert len(given) == forecast.n_tasks, (case, sorted(given))
 
 
 def test_plan_foresees_what_a_fit_does(client: Client, tmp_path: Path) -> None:
@@ -380,61 +586,3 @@ def test_nothing_is_left_on_the_cluster(client: Client) -> None:
     dshift.fit(ROWS, 1.0, client=client)
     assert not any(client.run(held_tokens).values())
     until(lambda: client.run_on_scheduler(lambda dask_scheduler: not dask_scheduler.tasks), "tasks")
-
-
-# ---------------------------------------------------------------- parts
-
-
-def test_threads_wait_for_one_load_and_an_error_is_not_kept() -> None:
-    gone: list[str] = []
-    cache: Cache[str] = Cache(gone.append)
-    started, gate, loads = threading.Event(), threading.Event(), []
-
-    def load() -> str:
-        loads.append(1)
-        started.set()
-        gate.wait(60)
-        return "stage"
-
-    with ThreadPoolExecutor(8) as pool:
-        asked = [pool.submit(cache.get, "a", load, 1, 10) for _ in range(8)]
-        started.wait(60)
-        cache.end("b")  # never waits for a load
-        gate.set()
-        assert {future.result() for future in asked} == {"stage"}
-    assert len(loads) == 1
-    with pytest.raises(ZeroDivisionError):
-        cache.get("c", lambda: str(1 // 0), 1, 10)
-    assert cache.get("c", lambda: "mended", 1, 10) == "mended"
-    assert cache.get("d", lambda: "large", 9, 10) == "large"
-    assert (cache.tokens(), gone) == (["c", "d"], ["stage"])
-    cache.end("c")
-    cache.end("d")
-    assert (cache.tokens(), gone) == ([], ["stage", "mended", "large"])
-
-
-def test_a_load_that_outlasts_its_job_is_let_go() -> None:
-    gone: list[str] = []
-    cache: Cache[str] = Cache(gone.append)
-
-    def load() -> str:
-        cache.end("a")  # the job ends meanwhile
-        return "late"
-
-    assert cache.get("a", load, 1, 10) == "late"
-    assert (cache.tokens(), gone) == ([], ["late"])
-    with pytest.raises(RuntimeError, match="has ended"):
-        cache.get("a", load, 1, 10)
-
-
-def test_modes_are_counted_in_bounded_memory() -> None:
-    rng = np.random.default_rng(0)
-    hashes = [int(h) for h in rng.integers(0, 2**64, 100_000, dtype=np.uint64)]
-    count = ModeCount()
-    for part in range(0, 200, 20):
-        count.add(hashes[part : part + 40])
-    assert (int(count), str(count)) == (220, "220")
-    for part in range(0, 100_000, 1000):
-        count.add(sorted(hashes[part : part + 1000])[:MOST_HASHES])
-    assert abs(int(count) / 100_000 - 1) < 0.2
-    assert str(count).startswith("~")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
-import textwrap
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -24,10 +24,14 @@ from clusters import (
     TESTS,
     Commands,
     blocks_told,
+    close_gate,
+    fail_at_the_first_block,
     histograms,
+    let_idle_jobs_go_at_once,
     local,
     n_done,
     n_runs,
+    save_points,
     slow_metric,
     until,
 )
@@ -36,10 +40,11 @@ from distributed import Client
 import dshift
 from dshift.engine import settings
 from dshift.held import held_tokens
+from dshift.stage import seeds_share, set_stage
 
 ROWS = histograms()
 N_BLOCKS = 12
-SLOW = 1e-4  # seconds a row: a block takes about a second
+N_FREE = 6  # blocks that end while the gate is closed: the others wait there to be killed
 CALL: dict[str, Any] = {"bandwidth": 0.4, "valley": 0.1}
 
 
@@ -50,9 +55,15 @@ def expected() -> xr.Dataset:
 
 
 @contextmanager
-def fitting(n_started: int, place: Path | None, **options: Any) -> Iterator[Future[xr.Dataset]]:
-    """Run a slow fit in another thread; the context starts when some of its blocks are done."""
-    call = {"data": ROWS, **CALL, "metric": slow_metric(SLOW), "store": place, **options}
+def fitting(
+    n_started: int, place: Path | None, gate: Path, **options: Any
+) -> Iterator[Future[xr.Dataset]]:
+    """Run a fit in another thread, in front of a gate; the context starts at so many blocks.
+
+    The gate is open once the caller unlinks it, or the context ends.
+    """
+    metric = slow_metric(0, gate=gate)
+    call = {"data": ROWS, **CALL, "metric": metric, "store": place, **options}
 
     def fit() -> xr.Dataset:
         with settings(block_size=len(ROWS) // N_BLOCKS):
@@ -66,8 +77,16 @@ def fitting(n_started: int, place: Path | None, **options: Any) -> Iterator[Futu
             assert not run.done(), run.result()
             return sum(map(len, blocks_told(client))) >= n_started
 
-        until(started, f"{n_started} blocks are done")
-        yield run
+        try:
+            until(started, f"{n_started} blocks are done")
+            yield run
+        finally:
+            gate.unlink(missing_ok=True)
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Path:
+    return close_gate(tmp_path / "gate", N_FREE)
 
 
 def n_tasks(dask_scheduler: Any) -> int:
@@ -82,11 +101,12 @@ def pids(client: Client) -> list[int]:
 # ---------------------------------------------------------------- workers
 
 
-def test_one_worker_is_killed(tmp_path: Path, expected: xr.Dataset) -> None:
+def test_one_worker_is_killed(tmp_path: Path, gate: Path, expected: xr.Dataset) -> None:
     place = tmp_path / "r.zarr"
     with local(2) as (_, client):
-        with fitting(4, place, client=client) as run:
+        with fitting(4, place, gate, client=client) as run:
             os.kill(pids(client)[0], signal.SIGKILL)
+            gate.unlink()
             found = run.result(SECONDS)
         climbed, reused = blocks_told(client)
         # A block on record is never climbed again; what the worker held is read from its record.
@@ -97,12 +117,13 @@ def test_one_worker_is_killed(tmp_path: Path, expected: xr.Dataset) -> None:
     xr.testing.assert_identical(found, expected)
 
 
-def test_all_workers_are_killed_without_a_store(expected: xr.Dataset) -> None:
+def test_all_workers_are_killed_without_a_store(gate: Path, expected: xr.Dataset) -> None:
     with local(2) as (_, client):
-        with fitting(4, None, client=client) as run:
+        with fitting(N_FREE, None, gate, client=client) as run:
             before = blocks_told(client)[0]
             for pid in pids(client):
                 os.kill(pid, signal.SIGKILL)
+            gate.unlink()
             found = run.result(SECONDS)
         climbed, _ = blocks_told(client)
         assert set(climbed) == set(range(0, 120, 10))
@@ -113,7 +134,10 @@ def test_all_workers_are_killed_without_a_store(expected: xr.Dataset) -> None:
 
 
 def test_arrays_that_travelled_through_the_cluster_are_sent_again(
-    expected: xr.Dataset, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    gate: Path,
+    expected: xr.Dataset,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     # Another process's memory is a file system that workers do not see.
     unseen = SimpleNamespace(mkdtemp=lambda **options: "memory://scratch")
@@ -121,9 +145,10 @@ def test_arrays_that_travelled_through_the_cluster_are_sent_again(
     monkeypatch.setattr("dshift.parcel.INLINE_BYTES", 0)
     monkeypatch.setattr("dshift.courier.INLINE_BYTES", 0)
     caplog.set_level(logging.INFO, "dshift")
-    with local(2) as (_, client), fitting(3, None, client=client) as run:
+    with local(2) as (_, client), fitting(N_FREE, None, gate, client=client) as run:
         for pid in pids(client):
             os.kill(pid, signal.SIGKILL)
+        gate.unlink()
         found = run.result(SECONDS)
     assert "the cluster lost the arrays of the job" in caplog.text
     xr.testing.assert_identical(found, expected)
@@ -133,7 +158,7 @@ def test_a_poisoned_block_is_named_and_the_store_stays_good(
     tmp_path: Path, expected: xr.Dataset
 ) -> None:
     place, poison = tmp_path / "r.zarr", tmp_path / "poison.npy"
-    np.save(poison, ROWS.values[57] / ROWS.values[57].sum())
+    save_points(poison, ROWS[57:58])
     call = {"data": ROWS, **CALL, "metric": slow_metric(0, poison), "store": place}
     with (
         # One failure is enough, and no other block waits on the worker to be blamed for it.
@@ -147,7 +172,8 @@ def test_a_poisoned_block_is_named_and_the_store_stays_good(
         settings(block_size=10),
     ):
         with pytest.raises(
-            dshift.BlockFailed, match=r"seeds 50 to 59 failed with Killed"
+            dshift.BlockFailed,
+            match=r"the block of 10 seeds \(samples 50 to 59\) failed with Killed",
         ) as caught:
             dshift.fit(**call, client=client)
         assert f"Finished blocks are in {str(place)!r}" in str(caught.value)
@@ -165,6 +191,33 @@ def test_a_poisoned_block_is_named_and_the_store_stays_good(
     xr.testing.assert_identical(found, expected)
 
 
+def test_a_block_that_raises_is_named_by_its_samples_and_ends_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A second try would wait behind blocks that wait at the gate.
+    monkeypatch.setattr("dshift.engine.RETRIES", 0)
+    gate = tmp_path / "gate"
+    gate.touch()
+    data = np.concatenate([np.zeros((5, 16)), ROWS.values])  # the first five are masked
+    with local(2) as (_, client), settings(block_size=3):
+        client.run(fail_at_the_first_block, str(gate))
+        try:
+            with pytest.raises(dshift.BlockFailed, match="failed with ZeroDivision") as caught:
+                dshift.fit(data, 1.0, invalid="mask", client=client)
+        finally:
+            gate.unlink()
+        named = re.search(r"block of 3 seeds \(samples ([\d, to]+)\)", str(caught.value))
+        assert named, caught.value
+        job = dshift.api._make_job(data, 1.0, None, "wasserstein", None, None, None, "all", "mask")
+        numbers = np.sort(seeds_share(set_stage(job), slice(0, 3)))
+        assert numbers.min() >= 5
+        assert named[1] in (", ".join(map(str, numbers)), f"{numbers[0]} to {numbers[-1]}")
+        # Although its error is still held: the block under way may end, the other 38 never start.
+        until(lambda: not client.run_on_scheduler(n_tasks), "no task is left")
+        assert n_runs(client, "dshift-shift") < 10
+        assert not any(client.run(held_tokens).values())
+
+
 # ---------------------------------------------------------------- client and scheduler
 
 
@@ -176,62 +229,78 @@ from distributed import Client
 import dshift
 from dshift.engine import settings
 with Client(scheduler_file={file!r}) as client, settings(block_size=10):
-    dshift.fit(histograms(), {bandwidth}, valley={valley}, metric=slow_metric({slow}),
+    dshift.fit(histograms(), {bandwidth}, valley={valley}, metric=slow_metric(0, gate={gate!r}),
                store={place!r}, client=client)
 """
 
 
+def start_client(commands: Commands, place: Path, gate: Path, **options: Any) -> Any:
+    """Start a process that fits."""
+    names = {"tests": str(TESTS), "file": commands.file, "place": str(place), "gate": str(gate)}
+    return subprocess.Popen([sys.executable, "-c", CLIENT.format(**names, **CALL)], **options)
+
+
+def the_gate_is_reached(place: Path, client_process: Any) -> bool:
+    return n_done(place) == N_FREE or client_process.poll() is not None
+
+
 def test_the_client_then_the_scheduler_is_killed(
-    tmp_path: Path, expected: xr.Dataset, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, gate: Path, expected: xr.Dataset, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "dshift")
     place = tmp_path / "r.zarr"
     with Commands(tmp_path) as commands:
         commands.add_workers(2)
-        code = CLIENT.format(
-            tests=str(TESTS), file=commands.file, place=str(place), slow=SLOW, **CALL
-        )
-        first = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)])
-        until(lambda: n_done(place) >= 2 or first.poll() is not None, "two blocks are done")
+        first = start_client(commands, place, gate)
+        until(lambda: the_gate_is_reached(place, first), "half of the blocks are done")
         first.kill()
         assert first.wait() == -signal.SIGKILL
+        gate.unlink()
         with Client(scheduler_file=commands.file, set_as_default=False) as client:
             # The scheduler drops the dead client's tasks; those that run end, and are recorded.
             until(lambda: not any(client.processing().values()), "the workers are idle")
             kept = n_done(place)
             climbed, _ = blocks_told(client)
-            assert 2 <= kept == sum(climbed.values()) < N_BLOCKS - 2
-            with fitting(sum(climbed.values()) + kept + 2, place, client=client) as run:
+            assert N_FREE <= kept == sum(climbed.values()) <= N_FREE + 2
+            # What it left in the workers goes when the next job counts the room that they have.
+            assert any(client.run(held_tokens).values())
+            client.run(let_idle_jobs_go_at_once)
+            dshift.plan(ROWS, **CALL, client=client, sample=False)
+            assert not any(client.run(held_tokens).values())
+
+            close_gate(gate, kept + 2)
+            with fitting(2 * kept + 2, place, gate, client=client) as run:
                 commands.scheduler.kill()
                 with pytest.raises(dshift.ClusterLost, match="connection to the scheduler") as lost:
                     run.result(SECONDS)
+                assert n_done(place) == kept + 2
         assert "the same call continues" in str(lost.value)
+    # Blocks that waited at the gate may have ended on a worker that outlived its scheduler.
     again = n_done(place)
-    assert kept + 2 <= again < N_BLOCKS
+    assert kept + 2 <= again
     with settings(block_size=10):
         found = dshift.fit(ROWS, **CALL, metric=slow_metric(0), store=place)
     assert f"reused {again} of {N_BLOCKS} blocks" in caplog.text
     xr.testing.assert_identical(found, expected)
 
 
-def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_ctrl_c_leaves_nothing_behind(tmp_path: Path, gate: Path) -> None:
     place = tmp_path / "r.zarr"
     with Commands(tmp_path) as commands:
         commands.add_workers(1)
-        code = CLIENT.format(
-            tests=str(TESTS), file=commands.file, place=str(place), slow=SLOW, **CALL
-        )
-        run = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
-        until(lambda: n_done(place) >= 1 or run.poll() is not None, "a block is done")
+        run = start_client(commands, place, gate, stderr=subprocess.PIPE, text=True)
+        until(lambda: the_gate_is_reached(place, run), "half of the blocks are done")
         run.send_signal(signal.SIGINT)
         errors = run.communicate(timeout=SECONDS)[1]
         assert errors.rstrip().endswith("KeyboardInterrupt")
+        gate.unlink()
         with Client(scheduler_file=commands.file, set_as_default=False) as client:
             until(lambda: not any(client.processing().values()), "the worker is idle")
+            until(lambda: not client.run_on_scheduler(n_tasks), "no task is left")
             assert not any(client.run(held_tokens).values())
-            assert client.run_on_scheduler(n_tasks) == 0
             state = client.run_on_scheduler(
                 lambda dask_scheduler: dask_scheduler.plugins["dshift-board"].jobs[-1].state
             )
             assert state == "interrupted"
-    assert 1 <= n_done(place) < N_BLOCKS
+    assert N_FREE <= n_done(place) < N_BLOCKS
+    assert not (place / "dshift" / "lock.json").exists()

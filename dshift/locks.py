@@ -1,0 +1,26 @@
+"""Lock files of the operating system: a process that dies lets go of them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+
+def locked(path: Path, how: int) -> int:
+    """Return the descriptor of a lock file that is still there once it is locked.
+
+    Closing it lets go. `how` is of `fcntl`: LOCK_EX or LOCK_SH, with LOCK_NB to raise OSError
+    instead of waiting.
+    """
+    while True:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(lock, how)
+            if path.exists() and os.path.samestat(os.fstat(lock), path.stat()):
+                return lock
+        except BaseException:
+            os.close(lock)
+            raise
+        os.close(lock)

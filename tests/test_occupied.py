@@ -1,0 +1,217 @@
+"""One run at a time in a store, whoever else is killed, late, elsewhere or just as quick."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import xarray as xr
+from clusters import SECONDS, TESTS, close_gate, histograms, n_done, save_points, slow_metric, until
+
+import dshift
+from dshift import occupied as room
+from dshift.engine import settings
+from dshift.occupied import STALE_SECONDS, Holder, occupied
+from dshift.store import LOCK_FILE, ROOT, Store
+
+ROWS = histograms()
+
+
+def write(place: Store, holder: Holder) -> None:
+    place.write(LOCK_FILE, json.dumps(asdict(holder)).encode())
+
+
+def elsewhere(**said: Any) -> Holder:
+    """Return somebody at work on another host."""
+    return replace(Holder(), host="elsewhere pid:[1]", **said)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Store:
+    return Store(str(tmp_path / "r.zarr"))
+
+
+def test_a_second_run_is_refused_and_the_first_one_goes_on(tmp_path: Path) -> None:
+    path, gate = tmp_path / "r.zarr", tmp_path / "gate"
+    call = {"data": ROWS, "bandwidth": 0.4, "store": path}
+    slow = slow_metric(0, gate=save_points(gate, ROWS))
+    with settings(block_size=30), ThreadPoolExecutor(1) as pool:
+        first = pool.submit(dshift.fit, **call, metric=slow)
+        try:
+            until(lambda: (path / LOCK_FILE).exists() or first.done(), "the run starts")
+            for _ in range(2):
+                with pytest.raises(
+                    dshift.StoreInUse,
+                    match=rf"r\.zarr' is in use by process {os.getpid()} on .*, seen \d+ s ago\. "
+                    r"Wait until .* or give another store",
+                ):
+                    dshift.fit(**call, metric=slow_metric(0))
+        finally:
+            gate.unlink()
+        found = first.result(SECONDS)
+    assert not (path / "dshift").exists()
+    xr.testing.assert_identical(dshift.fit(**call, metric=slow_metric(0)), found)
+
+
+def test_a_finished_store_is_open_to_all_and_cleared_of_what_the_dead_left(place: Store) -> None:
+    found = dshift.fit(ROWS, 1.0, store=place.url)
+    write(place, elsewhere())  # in the middle of its last write
+    with occupied(place):
+        assert place.read(LOCK_FILE)
+    write(place, elsewhere(seen=time.time() - STALE_SECONDS - 1))
+    xr.testing.assert_identical(dshift.fit(ROWS, 1.0, store=place.url), found)
+    assert not (Path(place.url) / "dshift").exists()
+
+
+def test_who_is_dead_is_followed_at_once_on_the_same_host(
+    place: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "dshift")
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    reused = replace(Holder(), started=1.0)  # this process's number, but not its start
+    for dead in (replace(Holder(), pid=gone.pid), reused):
+        write(place, dead)
+        caplog.clear()
+        with occupied(place):
+            assert json.loads(place.read(LOCK_FILE) or b"")["token"] != dead.token
+        assert "has died; taking over" in caplog.text
+    assert os.listdir(place.url) == []
+
+
+def test_who_is_on_another_host_is_believed_until_he_is_stale(place: Store) -> None:
+    write(place, elsewhere(seen=time.time() - STALE_SECONDS / 2))
+    said = r"on elsewhere, seen \d+ s ago"
+    with pytest.raises(dshift.StoreInUse, match=said), occupied(place):
+        pass
+    assert place.read(LOCK_FILE), "the record of the other must stay"
+    write(place, elsewhere(seen=time.time() - STALE_SECONDS - 1))
+    with occupied(place):
+        pass
+    place.write(LOCK_FILE, b'{"host": "els')  # torn
+    with occupied(place):
+        pass
+
+
+def test_a_run_that_is_refused_leaves_nothing(place: Store) -> None:
+    bad = ROWS.values.copy()
+    bad[3] = 0
+    with pytest.raises(dshift.InvalidInput, match="not histograms"):
+        dshift.fit(bad, 1.0, store=place.url)
+    assert not os.path.exists(place.url)
+    os.mkdir(place.url)  # but a folder that was there stays
+    with pytest.raises(dshift.InvalidInput, match="not histograms"):
+        dshift.fit(bad, 1.0, store=place.url)
+    assert os.listdir(place.url) == []
+
+
+def test_the_record_is_renewed_and_its_loss_is_noticed(
+    place: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(room, "BEAT_SECONDS", 0.05)
+
+    def seen() -> float:
+        return float(json.loads(place.read(LOCK_FILE) or b"")["seen"])
+
+    other = elsewhere()
+    with occupied(place):
+        first = seen()
+        until(lambda: seen() > first, "the record is renewed")
+        write(place, other)
+        # A renewal may have been under way.
+        until(
+            lambda: write(place, other) or "another run has taken over" in caplog.text,
+            "the loss is noticed",
+        )
+    assert json.loads(place.read(LOCK_FILE) or b"")["token"] == other.token
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_of_many_that_start_together_one_gets_the_store(tmp_path: Path, local: bool) -> None:
+    for turn in range(5):
+        name = f"{uuid.uuid4().hex}-{turn}"
+        url = str(tmp_path / name) if local else f"memory://{name}"
+        together, over = threading.Barrier(12), threading.Barrier(12)
+
+        def start(place: Store, together: Any = together, over: Any = over) -> bool:
+            together.wait(SECONDS)
+            try:
+                with occupied(place):
+                    over.wait(SECONDS)
+                    return True
+            except dshift.StoreInUse:
+                over.wait(SECONDS)
+                return False
+
+        with ThreadPoolExecutor(12) as pool:
+            assert sum(pool.map(start, [Store(url)] * 12)) == 1
+
+
+STARTER = """
+import os, sys, time
+sys.path.insert(0, {tests!r})
+from clusters import histograms, slow_metric
+import dshift
+rows, metric = histograms(), slow_metric(0, gate={gate!r})
+open({ready!r} + str(os.getpid()), "w").close()
+while not os.path.exists({go!r}):
+    time.sleep(0.001)
+try:
+    dshift.fit(rows, 0.4, metric=metric, store={place!r})
+except dshift.StoreInUse:
+    sys.exit(3)
+"""
+
+
+def test_processes_that_start_together(tmp_path: Path) -> None:
+    names = {name: str(tmp_path / name) for name in ("gate", "go", "place")}
+    save_points(Path(names["gate"]), ROWS)
+    code = STARTER.format(tests=str(TESTS), ready=str(tmp_path / "ready-"), **names)
+    runs = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(3)]
+    try:
+        until(lambda: len(list(tmp_path.glob("ready-*"))) == 3, "all are ready")
+        Path(names["go"]).touch()
+        until(lambda: sum(run.poll() is not None for run in runs) == 2, "two are refused")
+        Path(names["gate"]).unlink()
+        assert sorted(run.wait(SECONDS) for run in runs) == [0, 3, 3]
+    finally:
+        for run in runs:
+            run.kill()
+            run.wait()
+    found = dshift.fit(ROWS, 0.4, metric=slow_metric(0), store=names["place"])
+    xr.testing.assert_identical(found, dshift.fit(ROWS, 0.4, metric=slow_metric(0)))
+
+
+def test_a_killed_run_is_continued_at_once(tmp_path: Path) -> None:
+    place, gate = tmp_path / "place", close_gate(tmp_path / "gate", 6)
+    code = f"""
+import sys
+sys.path.insert(0, {str(TESTS)!r})
+from clusters import histograms, slow_metric
+import dshift
+from dshift.engine import settings
+with settings(block_size=10, threads=1):
+    dshift.fit(histograms(), 0.4, metric=slow_metric(0, gate={str(gate)!r}), store={str(place)!r})
+"""
+    run = subprocess.Popen([sys.executable, "-c", code])
+    try:
+        until(lambda: n_done(place) == 6 or run.poll() is not None, "half of the blocks are done")
+    finally:
+        run.kill()
+        run.wait()
+    assert (place / LOCK_FILE).exists()
+    with settings(block_size=10):
+        found = dshift.fit(ROWS, 0.4, metric=slow_metric(0), store=place)
+    assert (place / ROOT).exists()
+    xr.testing.assert_identical(found, dshift.fit(ROWS, 0.4, metric=slow_metric(0)))
