@@ -143,14 +143,18 @@ class Plan:
         disk = f" and {human_bytes(room.disk_bytes)} of disk" if room.disk_bytes else ""
         least = self._working_bytes(False)
         window = human_bytes(least + LEAST_WINDOW_BYTES)
+        mapped = (
+            f", or with {human_bytes(self.matrix_bytes)} of disk and {window} of memory"
+            if room.disk_bytes
+            else ""
+        )
         return (
             f"this fit needs {human_bytes(self.matrix_bytes + least)} in one process "
             f"({human_bytes(self.matrix_bytes)} for {self.n_samples:,} points of "
             f"{self.n_coords} coordinates, {human_bytes(least)} to work with "
             f"{self.threads} threads){without}. There are {human_bytes(room.memory_bytes)} of "
-            f"memory{disk} left in {room.name}. Use a machine or workers with more memory, or with "
-            f"{human_bytes(self.matrix_bytes)} of disk and {window} of memory, fewer threads a "
-            "worker, fewer samples, or coarser bins."
+            f"memory{disk} left in {room.name}. Use a machine or workers with more memory"
+            f"{mapped}, fewer threads a worker, fewer samples, or coarser bins."
         )
 
 

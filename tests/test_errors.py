@@ -137,5 +137,5 @@ def test_a_store_that_is_not_a_result_is_not_touched(tmp_path: Path) -> None:
 
 def test_a_fit_that_cannot_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dshift.engine.memory_limit", lambda: 50)
-    with pytest.raises(dshift.PlanRefused, match=r"needs .* in one process .* and 50 B are avail"):
+    with pytest.raises(dshift.PlanRefused, match=r"needs .* in one process .* There are 50 B of"):
         dshift.fit(ROWS, 1.0)
