@@ -21,8 +21,10 @@ from distributed import Client, LocalCluster
 
 import dshift
 from dshift import held
+from dshift.api import _make_job
 from dshift.demo import synthetic
-from dshift.stage import climb_share
+from dshift.sources import open_samples
+from dshift.stage import Job, climb_share
 from dshift.tasks import TOPIC, told
 
 TESTS = Path(__file__).parent
@@ -65,6 +67,11 @@ def _is_in(x: Any, file: str) -> bool:
         return bool(file) and bool(np.isclose(np.load(file), x).all(axis=1).any())
     except FileNotFoundError:
         return False
+
+
+def make_job(data: Any, bandwidth: float, *, seeds: Any = "all", invalid: str = "raise") -> Job:
+    """Return what `fit` makes of its arguments."""
+    return _make_job(open_samples(data), bandwidth, "wasserstein", None, None, seeds, invalid)
 
 
 def save_points(path: Path, counts: xr.DataArray) -> Path:

@@ -28,6 +28,7 @@ from clusters import (
     blocks_by_worker,
     histograms,
     local,
+    make_job,
     n_runs,
     save_points,
     slow_metric,
@@ -37,7 +38,6 @@ from clusters import (
 from distributed import Client, LocalCluster, Security, get_task_stream, performance_report
 
 import dshift
-from dshift.api import _make_job
 from dshift.arguments import Seeds
 from dshift.engine import plan_for, settings
 from dshift.field import load_points
@@ -355,7 +355,7 @@ def test_small_workers_map_the_points_do_without_an_index_or_are_refused(
     call = {"data": wide(tmp_path), "bandwidth": 1e-6, "seeds": 4}
     means = {**call, "metric": "sqeuclidean"}  # which need no index
     with settings(threads=1):
-        job = _make_job(call["data"], 1e-6, None, "wasserstein", None, None, None, 4, "raise")
+        job = make_job(call["data"], 1e-6, seeds=4, invalid="raise")
         plan, _ = plan_for(job, None)
     # A worker that has imported all it needs uses about 220 MiB, and may fill 70 % of its limit:
     # so half way between room enough to map the points, and room enough for an index too.

@@ -29,6 +29,7 @@ from clusters import (
     histograms,
     let_idle_jobs_go_at_once,
     local,
+    make_job,
     n_done,
     n_runs,
     save_points,
@@ -208,7 +209,7 @@ def test_a_block_that_raises_is_named_by_its_samples_and_ends_the_job(
             gate.unlink()
         named = re.search(r"block of 3 seeds \(samples ([\d, to]+)\)", str(caught.value))
         assert named, caught.value
-        job = dshift.api._make_job(data, 1.0, None, "wasserstein", None, None, None, "all", "mask")
+        job = make_job(data, 1.0, seeds="all", invalid="mask")
         numbers = np.sort(seeds_share(set_stage(job), slice(0, 3)))
         assert numbers.min() >= 5
         assert named[1] in (", ".join(map(str, numbers)), f"{numbers[0]} to {numbers[-1]}")

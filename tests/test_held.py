@@ -11,11 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from clusters import until
+from clusters import make_job, until
 
 import dshift
 from dshift import held
-from dshift.api import _make_job
 from dshift.engine import plan_for
 from dshift.held import Cache, JobRef, Lodging, staged
 from dshift.monitor import MOST_HASHES, ModeCount
@@ -103,7 +102,7 @@ def test_nobody_has_to_ask_for_an_idle_thing_to_be_let_go(monkeypatch: pytest.Mo
 
 
 def test_a_worker_that_reads_other_samples_is_found_out(tmp_path: Path) -> None:
-    job = _make_job(np.eye(4), 1.0, None, "wasserstein", None, None, None, "all", "raise")
+    job = make_job(np.eye(4), 1.0, seeds="all", invalid="raise")
     plan, _ = plan_for(job, None)
     home = Lodging("worker tcp://here", 2**34, 0, str(tmp_path / "worker"))
     ref = JobRef("a", job, plan, None, False)

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
-from clusters import histograms, local, write
+from clusters import histograms, local, make_job, write
 from distributed import get_task_stream
 from hypothesis import given
 from hypothesis import strategies as st
 
 import dshift
 from dshift import engine, labelling
-from dshift.api import _make_job
 from dshift.engine import settings
 from dshift.labelling import Cut, put_together, record_modes, record_nearest, region_shape, regions
 from dshift.stage import climb_share, measure_share, set_stage
@@ -77,7 +76,7 @@ def test_written_by_region_is_gathered(
 
 
 def test_a_record_that_is_lost_or_torn_is_done_again(tmp_path: Path) -> None:
-    job = _make_job(ROWS, 1.0, None, "wasserstein", None, None, None, 50, "raise")
+    job = make_job(ROWS, 1.0, seeds=50, invalid="raise")
     stage, place = set_stage(job), Store(str(tmp_path))
     cut = Cut(place, n_seeds=50, block_size=20, n_rest=70, part_size=30)
     parts = [climb_share(stage, block) for block in cut.blocks]
@@ -115,7 +114,7 @@ def test_no_task_returns_a_row_per_sample(tmp_path: Path) -> None:
 def test_without_an_index_seeds_come_in_the_same_order_and_end_at_the_same_modes() -> None:
     rows = ROWS.values
     for seeds in ("all", 30, rows[5:50]):
-        job = _make_job(rows, 1.0, None, "wasserstein", None, None, None, seeds, "raise")
+        job = make_job(rows, 1.0, seeds=seeds, invalid="raise")
         fast, plain = set_stage(job), set_stage(job, indexed=False)
         assert plain.index is None
         np.testing.assert_array_equal(plain.order, fast.order)
@@ -130,9 +129,7 @@ def test_a_process_without_room_for_an_index_says_so(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     expected = dshift.fit(ROWS, 1.0)
-    plan, _ = engine.plan_for(
-        _make_job(ROWS, 1.0, None, "wasserstein", None, None, None, "all", "raise"), None
-    )
+    plan, _ = engine.plan_for(make_job(ROWS, 1.0, seeds="all", invalid="raise"), None)
     monkeypatch.setattr(engine, "memory_limit", lambda: plan.process_bytes - 1)
     xr.testing.assert_identical(dshift.fit(ROWS, 1.0), expected)
     assert "climb without it, to the same bits" in caplog.text

@@ -23,7 +23,6 @@ from distributed import Client, LocalCluster
 
 import dshift
 from dshift import engine
-from dshift.api import _make_job
 from dshift.engine import settings
 from tests.benchmarks import common
 from tests.benchmarks.common import Row, note, print_table, stopwatch, synthetic
@@ -191,9 +190,11 @@ def nothing(stage: Any, number: int) -> int:
 
 def ceiling(n_blocks: int, folder: Path) -> list[Row]:
     """Schedule empty blocks exactly as a fit schedules its own."""
+    from tests.clusters import make_job
+
     path = write(500, folder)
     note(f"{n_blocks:,} empty blocks")
-    job = _make_job(path, 1.0, None, "wasserstein", None, None, None, "all", "raise")
+    job = make_job(path, 1.0, seeds="all", invalid="raise")
     with cluster(2) as client:
         plan, _ = engine.plan_for(job, client)
         with engine.choose_executor(job, plan, client, None) as executor:
