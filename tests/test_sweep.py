@@ -239,7 +239,7 @@ def test_a_stored_run_keeps_the_bandwidth_that_was_chosen(
         raise RuntimeError("power cut")
 
     with monkeypatch.context() as cut_short:
-        cut_short.setattr("dshift.api.cluster", crash)
+        cut_short.setattr("dshift.api.make_result", crash)
         with pytest.raises(RuntimeError, match="power cut"):
             dshift.fit(data.counts, "auto", store=tmp_path / "torn")
     assert dshift.summary.describe_store(tmp_path / "torn")["bandwidth_chosen"] == "auto"
