@@ -29,7 +29,9 @@ _ROOM_OF_NAME = {
     "InvalidType": "errors",
     "MissingData": "errors",
     "PlanRefused": "errors",
+    "StoreFailed": "errors",
     "StoreInUse": "errors",
+    "UnreadableData": "errors",
 }
 _ROOMS = ("demo", "engine")
 
@@ -44,7 +46,9 @@ __all__ = [
     "Metric",
     "MissingData",
     "PlanRefused",
+    "StoreFailed",
     "StoreInUse",
+    "UnreadableData",
     "__version__",
     "fit",
     "histogram",
@@ -66,7 +70,9 @@ if TYPE_CHECKING:
         InvalidType,
         MissingData,
         PlanRefused,
+        StoreFailed,
         StoreInUse,
+        UnreadableData,
     )
     from dshift.estimator import MedianShift as MedianShift
     from dshift.histograms import histogram

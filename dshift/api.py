@@ -17,6 +17,7 @@ from dshift.result import RUN, Ask, refuse_name_clashes
 from dshift.run import count_tasks, foresee, refuse_or_say_where, with_times
 from dshift.sources import Samples, computed_once, open_samples
 from dshift.stage import Job
+from dshift.storable import refuse_unstorable
 from dshift.store import check_store, claim
 from dshift.sweeping import VALLEY, auto_bandwidth
 
@@ -121,6 +122,8 @@ def fit(
             progress=progress,
         )
     job = _make_job(samples, bandwidth, metric, edges, weights, seeds, invalid)
+    if place is not None:
+        refuse_unstorable(samples)
     ask = Ask(job, depth, least, how_chosen)
 
     cut, rooms = engine.plan_for(job, chosen)

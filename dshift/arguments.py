@@ -29,7 +29,8 @@ def _as_numbers(name: str, value: object, wanted: str) -> Float:
 
 
 def _short(value: object) -> str:
-    text = repr(value)
+    # NumPy would write `np.int64(5)` for a 5.
+    text = repr(value.item() if isinstance(value, np.generic) else value)
     return text if len(text) <= 60 else f"a {type(value).__name__}"
 
 
@@ -84,8 +85,8 @@ def check_valley(valley: object) -> float | None:
         raise InvalidType(f"`valley` is {_short(valley)}; give None or a number in [0, 1).")
     if not 0 <= float(valley) < 1:
         raise InvalidInput(
-            f"`valley` is {valley!r}; it must be at least 0 and below 1: the share of the lower "
-            "peak that the density may lose between two modes of one cluster."
+            f"`valley` is {_short(valley)}; it must be at least 0 and below 1: the share of the "
+            "lower peak that the density may lose between two modes of one cluster."
         )
     return float(valley)
 
@@ -95,7 +96,9 @@ def check_min_cluster_size(size: object) -> float:
     if not isinstance(size, Real) or isinstance(size, bool):
         raise InvalidType(f"`min_cluster_size` is {_short(size)}; give a number, 1 or more.")
     if not 1 <= float(size) < np.inf:
-        raise InvalidInput(f"`min_cluster_size` is {size!r}; it must be finite and at least 1.")
+        raise InvalidInput(
+            f"`min_cluster_size` is {_short(size)}; it must be finite and at least 1."
+        )
     return float(size)
 
 
@@ -143,7 +146,9 @@ def check_seeds(seeds: object, n_samples: int, n_bins: int) -> Seeds:
         return _drawn(int(seeds), n_samples, seeds)
     if isinstance(seeds, Real):
         if not 0 < float(seeds) <= 1:
-            raise InvalidInput(f"`seeds` is {seeds!r}; a fraction must be above 0 and at most 1.")
+            raise InvalidInput(
+                f"`seeds` is {_short(seeds)}; a fraction must be above 0 and at most 1."
+            )
         return _drawn(max(1, round(float(seeds) * n_samples)), n_samples, seeds)
     array = np.asarray(seeds)
     if array.ndim == 2 and array.dtype.kind in "iuf":
@@ -164,8 +169,8 @@ _SEEDS_ALLOWED = (
 def _drawn(count: int, n_samples: int, given: object) -> Seeds:
     if not 1 <= count <= n_samples:
         raise InvalidInput(
-            f"`seeds` is {given!r}; with {n_samples} samples it must be from 1 to {n_samples} "
-            "(a fraction is written with a point: 0.1)."
+            f"`seeds` is {_short(given)}; with {n_samples} samples it must be from 1 to "
+            f"{n_samples} (a fraction is written with a point: 0.1)."
         )
     drawn = np.random.default_rng(SUBSET_SEED).choice(n_samples, count, replace=False)
     return Seeds(np.sort(drawn))

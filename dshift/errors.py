@@ -24,6 +24,14 @@ class StoreInUse(InvalidInput):
     """A store where another run is at work."""
 
 
+class UnreadableData(InvalidInput, OSError):
+    """Data that is there and cannot be read: torn, altered, or behind a failing disk."""
+
+
+class StoreFailed(DshiftError, OSError):
+    """A store that cannot be written or read; what was recorded before stays good."""
+
+
 class BlockFailed(DshiftError, RuntimeError):
     """A block of seeds that could not be finished; what was recorded stays good."""
 

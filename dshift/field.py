@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +49,7 @@ class Field:
     bandwidth: Float  # (n,)
     reach: Points  # (n,): a sample is active for points nearer than this
     pulls: Points  # (n,)
-    weight_of_pull: float | None  # weight = pull times this; None where bandwidths differ
+    weight_of_pull: Fraction | None  # weight = pull times this; None where bandwidths differ
 
 
 def load_points(
@@ -93,7 +94,10 @@ def _refuse_or_drop(samples: Samples, valid: NDArray[np.bool_], invalid: str) ->
     where = np.unravel_index(bad[0], samples.shape)
     place = ", ".join(f"{d}={int(i)}" for d, i in zip(samples.dims, where, strict=True))
     reason = f"{bad.size} of {valid.size} samples of {samples.origin} are not histograms"
-    hint = "a histogram has finite entries, none negative, and a total above zero"
+    hint = (
+        "a histogram has finite entries, none negative, and a total above zero (a chunk that a "
+        "Zarr store lacks reads as zeros)"
+    )
     if invalid == "raise":
         raise InvalidInput(
             f"{reason} (the first at {place}): {hint}. "
@@ -142,6 +146,8 @@ def make_field(loaded: Loaded, weights: Float | None, bandwidth: Float) -> Field
     n = len(loaded.points)
     heavy = np.ones(n) if weights is None else weights
     pulls = make_pulls(loaded.embedding, heavy, bandwidth)
+    # A fraction, since the lightest weights cannot be divided without loss.
+    ratio = Fraction(heavy.max().item()) / Fraction(pulls.max().item())
     return Field(
         embedding=loaded.embedding,
         points=loaded.points,
@@ -149,5 +155,5 @@ def make_field(loaded: Loaded, weights: Float | None, bandwidth: Float) -> Field
         bandwidth=np.broadcast_to(bandwidth, (n,)),
         reach=np.broadcast_to(loaded.embedding.reach(bandwidth), (n,)),
         pulls=pulls,
-        weight_of_pull=float(heavy.max() / pulls.max()) if bandwidth.ndim == 0 else None,
+        weight_of_pull=ratio if bandwidth.ndim == 0 else None,
     )

@@ -14,9 +14,9 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 
+from dshift.intact import open_to_write
 from dshift.metrics import Float, Int, Points
 from dshift.modes import NO_CLUSTER
 from dshift.planning import cut_up
@@ -223,5 +223,5 @@ def write_share(
     mode_index = np.append(new_place, NO_MODE)[labels.mode_of_sample[part]]
     found = on_samples(valid, mode_index, labels.n_iter[part], cluster_of_mode)
     for name, values in found.items():
-        array = zarr.open_array(cut.place.url, path=name, mode="r+")
+        array = open_to_write(cut.place.url, name)
         array[region] = values.reshape([part.stop - part.start for part in region])

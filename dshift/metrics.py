@@ -27,6 +27,8 @@ KINDS = (*EXACT_KINDS, "sqeuclidean")
 # Distances between grid points do not exceed this, so that int64 and float64 hold them exactly.
 LARGEST_DISTANCE = 2**53
 BEYOND_ALL = 2 * LARGEST_DISTANCE
+# Pulls of means between powers of two of this size can be multiplied and added without harm.
+SAFE_EXPONENT = 450
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,9 @@ def bin_spacing(edges: Float | None) -> tuple[float, Float | None]:
     if not gaps.size:
         return 1.0, None
     step = float(gaps.max())
-    return step, None if (gaps == step).all() else gaps / step
+    if (gaps == step).all():
+        return step, None
+    return step, np.maximum(gaps / step, np.finfo(np.float64).tiny)
 
 
 def _gaps(edges: Float) -> Float:
@@ -102,7 +106,8 @@ def _gaps(edges: Float) -> Float:
         mean = (centers[-1] - centers[0]) / gaps.size
         if np.abs(gaps - mean).max() <= 4 * np.finfo(np.float64).eps * np.abs(edges).max():
             gaps[:] = mean
-    return gaps
+    # Centres of the narrowest bins can round to one number; their distance is not zero for that.
+    return np.where(gaps > 0, gaps, (edges[2:] - edges[:-2]) / 2)
 
 
 def _starts(edges: Float) -> Int:
@@ -150,12 +155,17 @@ def check_edges(edges: object, n_bins: int) -> Float:
         )
     if not np.isfinite(values).all():
         raise InvalidInput("`edges` holds NaN or infinity; replace open ends by finite edges.")
-    drops = np.flatnonzero(np.diff(values) <= 0)
+    drops = np.flatnonzero(values[1:] <= values[:-1])
     if drops.size:
         i = int(drops[0])
         raise InvalidInput(
             f"`edges` must increase strictly, but edges {i} and {i + 1} are "
-            f"{values[i]!r} and {values[i + 1]!r}; sort them and remove repeats."
+            f"{float(values[i])!r} and {float(values[i + 1])!r}; sort them and remove repeats."
+        )
+    if values[-1] / 2 - values[0] / 2 > np.finfo(np.float64).max / 2:
+        raise InvalidInput(
+            f"`edges` go from {float(values[0])!r} to {float(values[-1])!r}, which is farther than "
+            "a float64 can count; divide them by a common factor."
         )
     return values
 
@@ -372,7 +382,7 @@ def make_pulls(embedding: Embedding, weights: Float, bandwidth: Float) -> Points
     bandwidth : array of shape () or (n,)
     """
     if not embedding.exact:
-        return weights if bandwidth.ndim == 0 else weights / bandwidth
+        return _quotients(weights, bandwidth)
     nearness = bandwidth.min() / bandwidth
     if (weights == np.rint(weights)).all() and weights.sum() < 2.0**52:
         whole = weights.astype(np.int64)
@@ -383,6 +393,18 @@ def make_pulls(embedding: Embedding, weights: Float, bandwidth: Float) -> Points
     heavy = weights * nearness
     bits = min(52, 61 - len(heavy).bit_length())
     return _at_least_one(heavy / heavy.max() * 2.0**bits)
+
+
+def _quotients(weights: Float, bandwidth: Float) -> Float:
+    """Return w_i / h_i, times a power of two where they would leave the range of a float64."""
+    mantissa, exponent = np.frexp(weights)
+    if bandwidth.ndim:
+        divisor, lowered = np.frexp(bandwidth)
+        mantissa, exponent = mantissa / divisor, exponent - lowered
+    if np.abs(exponent).max() > SAFE_EXPONENT:
+        # A pull of zero would be no pull, also where nobody else pulls.
+        exponent = np.maximum(exponent - exponent.max(), -2 * SAFE_EXPONENT)
+    return np.ldexp(mantissa, exponent)
 
 
 def _at_least_one(values: Float) -> Int:

@@ -24,7 +24,7 @@ from dshift.metrics import (
 from dshift.modes import nearest_modes
 from dshift.result import TITLE
 from dshift.shift import NO_MODE, distances
-from dshift.store import JOB_FILE, Store
+from dshift.store import JOB_ATTRIBUTE, JOB_FILE, Store, refuse_damaged_result
 
 
 def open_result(result: Any) -> xr.Dataset:
@@ -43,7 +43,10 @@ def open_result(result: Any) -> xr.Dataset:
         )
     place = Store(os.path.expanduser(os.fspath(result)))
     try:
-        return open_result(xr.open_zarr(place.url, consolidated=False).load())
+        stored = xr.open_zarr(place.url, consolidated=False)
+        if JOB_ATTRIBUTE in stored.attrs:
+            refuse_damaged_result(place)
+        return open_result(stored.load())
     except (FileNotFoundError, ImportError):
         pass
     if place.read(JOB_FILE) is not None:

@@ -14,6 +14,8 @@ from dshift.shift import NO_MODE, Climbed
 NO_CLUSTER = -1
 # Points looked at between two modes: tenths of the way.
 STEPS_BETWEEN = 10
+# Sizes up to this are counted without rounding.
+LARGEST_WHOLE = 2.0**53
 
 
 def unique_rows(rows: Points) -> tuple[Points, Int]:
@@ -178,7 +180,8 @@ def order_clusters(
     label_of_group = np.full(len(modes), NO_CLUSTER, dtype=np.int32)
     label_of_group[group[ranked]] = np.arange(len(ranked))
 
-    whole = bool((weights == np.rint(weights)).all())
+    # Beyond this total a float64 skips whole numbers, and then an integer goes over its end.
+    whole = bool((weights == np.rint(weights)).all() and weights.sum() <= LARGEST_WHOLE)
     return Clustering(
         modes=modes[order],
         densities=densities[order],

@@ -131,7 +131,10 @@ def _one_at_a_time(place: Store) -> Iterator[None]:
         return
     from dshift.locks import locked
 
-    guard = locked(Path(place.local_path) / LOCK_GUARD, fcntl.LOCK_EX)
+    try:
+        guard = locked(Path(place.local_path) / LOCK_GUARD, fcntl.LOCK_EX)
+    except OSError as error:
+        raise place.failed("written", LOCK_GUARD, error) from error
     try:
         yield
     finally:

@@ -67,7 +67,7 @@ def density(field: Field, x: Points) -> float:
     if field.embedding.exact and field.weight_of_pull is not None:
         limbs, pull = kernels.density_limbs(away, field.reach, field.pulls)
         slope = field.embedding.in_grid_steps(float(field.bandwidth[0]))
-        return field.weight_of_pull * float(int(pull) - kernels.join_limbs(limbs) / slope)
+        return float(field.weight_of_pull * (int(pull) - kernels.join_limbs(limbs) / slope))
     active = np.flatnonzero(away < field.reach)
     shares = field.embedding.in_units(away[active]) / field.bandwidth[active]
     return math.fsum(field.weights[active] * (1 - shares))

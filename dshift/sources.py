@@ -22,6 +22,7 @@ from xarray.indexes import PandasMultiIndex
 
 from dshift.errors import InvalidInput, InvalidType, MissingData
 from dshift.redaction import public_cause, public_name
+from dshift.unreadable import reading
 
 Sizes = tuple[tuple[int, ...], ...]  # chunk sizes along each dimension, as Dask writes them
 
@@ -73,10 +74,15 @@ class Samples:
 
         Returns a (*block_shape, n_bins) C-contiguous array that the caller owns.
         """
-        part = self._array[(*block[: self._bin_axis], slice(None), *block[self._bin_axis :])]
-        # Dask computes with whatever scheduler the user chose.
-        part = part.compute() if _is_dask_array(part) else part
-        values = part.to_numpy() if isinstance(part, xr.Variable) else np.asanyarray(part)
+        where = (*block[: self._bin_axis], slice(None), *block[self._bin_axis :])
+        if _is_dask_array(self._array):
+            # With whatever scheduler the user chose; errors are those of the user's own graph.
+            values = np.asanyarray(self._array[where].compute())
+        else:
+            ranges = [f"{d}={s.start}:{s.stop}" for d, s in zip(self.dims, block, strict=True)]
+            with reading(f"{self.origin}, samples {', '.join(ranges)}"):
+                part = self._array[where]
+                values = part.to_numpy() if isinstance(part, xr.Variable) else np.asanyarray(part)
         if np.ma.is_masked(values):
             raise InvalidInput(f"`data` ({self.origin}) holds masked values: fill them with NaN")
         return np.array(np.moveaxis(values, self._bin_axis, -1), dtype=self.dtype, order="C")
@@ -170,17 +176,15 @@ def _open_path(path: str) -> tuple[str, Any]:
     origin = public_name(path)
     try:
         return origin, zarr.open(os.path.expanduser(path), mode="r")
-    except Exception as error:  # object stores have errors of their own
-        if isinstance(error, PermissionError) and "://" not in path:
-            raise
+    except Exception as error:
         failure = error
     # The cause may quote the URL whole, so it is shown only when there was nothing to hide.
     cause = failure if origin == path else None
     if not isinstance(failure, FileNotFoundError):
         raise InvalidInput(
-            f"`data`={origin!r} cannot be opened as Zarr ({public_cause(failure, path)}); give a "
-            "path, or a URL whose fsspec package is installed (S3: `pip install 'dshift[s3]'`) and "
-            "whose credentials are set"
+            f"`data`={origin!r} cannot be opened as Zarr ({public_cause(failure, path)}); check "
+            "that its metadata is whole; of a URL, that its fsspec package is installed (S3: "
+            "`pip install 'dshift[s3]'`) and its credentials are set"
         ) from cause
     raise MissingData(
         f"`data`={origin!r} holds no Zarr array or group; check that it exists, or open another "
@@ -189,7 +193,8 @@ def _open_path(path: str) -> tuple[str, Any]:
 
 
 def _from_group(group: zarr.Group, variable: str | None, origin: str) -> _Found:
-    arrays = dict(group.arrays())
+    with reading(f"{origin}, the list of its arrays"):
+        arrays = dict(group.arrays())
     if all(_zarr_dims(array) for array in arrays.values() if array.ndim):
         return _from_dataset(_open_with_xarray(group, arrays, origin), variable, origin)
     name = _pick(arrays, variable, origin)
@@ -212,13 +217,19 @@ def _open_with_xarray(group: zarr.Group, arrays: Mapping[str, Any], origin: str)
     }
     # Said outright, because xarray warns when it has to find out. It looks at the store's root.
     consolidated = not group.path and group.metadata.consolidated_metadata is not None
-    try:
-        dataset: xr.Dataset = xr.open_zarr(
-            group.store, group.path, None, consolidated=consolidated, mask_and_scale=as_stored
-        )
-    except ValueError as error:
-        message = f"xarray cannot read the group `data`={origin!r} ({error}); give the array's path"
-        raise InvalidInput(message) from error
+    with reading(f"{origin}, its coordinates"):
+        try:
+            dataset: xr.Dataset = xr.open_zarr(
+                group.store,
+                group=group.path,
+                chunks=None,
+                consolidated=consolidated,
+                mask_and_scale=as_stored,
+            )
+        except ValueError as error:
+            raise InvalidInput(
+                f"xarray cannot read the group `data`={origin!r} ({error}); give the array's path"
+            ) from error
     return dataset
 
 
@@ -317,8 +328,8 @@ def _samples(found: _Found, bin_dim: str | None) -> Samples:
         bin_dim=dims[axis],
         n_bins=shape[axis],
         dtype=found.array.dtype.newbyteorder("="),
-        coords=_loaded(off_bins),
-        bin_coords=_loaded(on_bins),
+        coords=_loaded(off_bins, found.origin),
+        bin_coords=_loaded(on_bins, found.origin),
         edges=edges,
         unit=bin_attrs.get("units", found.attrs.get("edges_units")),
         stack_attrs={name: found.attrs[name] for name in STACK_ATTRS if name in found.attrs},
@@ -328,27 +339,30 @@ def _samples(found: _Found, bin_dim: str | None) -> Samples:
     )
 
 
-def _loaded(coords: Mapping[Any, xr.DataArray]) -> dict[str, xr.DataArray]:
-    # Made anew: the encoding of the source's store would break writing to another.
-    return {
-        str(name): xr.DataArray(coord.variable.compute(), name=str(name))
-        for name, coord in coords.items()
-    }
+def _loaded(coords: Mapping[Any, xr.DataArray], origin: str) -> dict[str, xr.DataArray]:
+    loaded = {}
+    for name, coord in coords.items():
+        with reading(f"{origin}, the coordinate {name}"):
+            # Made anew: the encoding of the source's store would break writing to another.
+            loaded[str(name)] = xr.DataArray(coord.variable.compute(), name=str(name))
+    return loaded
 
 
 def _stored_edges(attrs: Mapping[str, Any], n_bins: int, named: str) -> np.ndarray | None:
     stored = attrs.get("edges")
     if stored is None:
         return None
-    with contextlib.suppress(TypeError, ValueError):
+    with contextlib.suppress(TypeError, ValueError, IndexError):
         edges = np.array(stored, dtype=np.float64)
         sizes = np.atleast_1d(attrs.get("variable_bins", n_bins))
         # Edges of stacked variables follow one another, and drop where the next one begins.
         starts = np.cumsum(sizes + 1)[:-1]
-        rises = np.diff(edges) > 0
+        rises = edges[1:] > edges[:-1]
         should_rise = ~np.isin(np.arange(1, edges.size), starts)
         fits = sizes.sum() == n_bins and edges.shape == (n_bins + len(sizes),)
-        if fits and (rises == should_rise).all() and np.isfinite(edges).all():
+        # Halved, since the distance of two floats need not be one.
+        spans = np.ptp(edges / 2) <= np.finfo(np.float64).max / 2
+        if fits and (rises == should_rise).all() and np.isfinite(edges).all() and spans:
             return edges
     # Stale edges (say, after a selection of bins) must not give way to unit spacing in silence.
     raise InvalidInput(

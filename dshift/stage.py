@@ -213,13 +213,15 @@ def joints_share(
 ) -> list[tuple[int, int]]:
     """Return the pairs of modes, the first of them in `part`, with no valley between them."""
     field = stage.field
+    with np.errstate(over="ignore"):
+        widest = 2 * field.bandwidth.max()
     return find_joints(
         modes,
         densities,
         valley,
         part,
         separation=_separation(field),
-        widest=float(field.embedding.reach(2 * field.bandwidth.max())),
+        widest=float(field.embedding.reach(widest)),
         density=lambda x: density(field, x),
     )
 

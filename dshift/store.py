@@ -24,7 +24,8 @@ import xarray as xr
 import zarr
 from numpy.typing import NDArray
 
-from dshift.errors import InvalidInput, InvalidType
+from dshift.errors import InvalidInput, InvalidType, StoreFailed
+from dshift.intact import checked_encoding, refuse_damaged, with_plain_strings
 from dshift.redaction import public_cause, public_name
 from dshift.shift import Climbed
 
@@ -64,8 +65,10 @@ class Store:
         fs, path = self._at(key)
         try:
             return bytes(fs.cat_file(path))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
+        except OSError as error:
+            raise self.failed("read", key, error) from error
 
     def write(self, key: str, content: bytes) -> None:
         """Write bytes under a key, whole or not at all."""
@@ -74,18 +77,27 @@ class Store:
             fs.pipe_file(path, content)
             return
         # Object stores put whole objects; on a disk, a file is whole once it is renamed.
-        os.makedirs(os.path.dirname(path), exist_ok=True)
         fresh = f"{path}.{uuid.uuid4().hex[:8]}"
         try:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
             with open(fresh, "xb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(fresh, path)
-        except BaseException:
+        except OSError as error:
+            raise self.failed("written", key, error) from error
+        finally:
             if os.path.exists(fresh):
                 os.unlink(fresh)
-            raise
+
+    def failed(self, done: str, key: str, error: OSError) -> StoreFailed:
+        """Return the error that names what could not be read or written."""
+        return StoreFailed(
+            f"{key} of `store`={self.name!r} cannot be {done} ({error.strerror or error}). Mend "
+            "that (room on the disk, the right to write, another path); the same call then "
+            "continues from the blocks that are recorded."
+        )
 
     def create(self, key: str, content: bytes) -> bool:
         """Write bytes under a key; return False if it is there, where the file system can tell."""
@@ -169,7 +181,15 @@ def claim(place: Store, identity: dict[str, Any]) -> xr.Dataset | None:
         )
     if place.read(ROOT) is None:
         return None
+    refuse_damaged_result(place)
     return open_finished(place)
+
+
+def refuse_damaged_result(place: Store) -> None:
+    """Raise StoreFailed unless all of a finished result can be read."""
+    keys = [key.split("/") for key in place.list_keys()]
+    variables = {key[0] for key in keys if len(key) == 2 and key[1] == ROOT} - {RUN_FOLDER}
+    refuse_damaged(place.url, place.name, variables)
 
 
 def _block_key(seeds: slice) -> str:
@@ -195,19 +215,23 @@ def write_record(place: Store, key: str, arrays: Mapping[str, Any]) -> None:
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
     body = buffer.getvalue()
-    place.write(key, _digest(body) + body)
+    place.write(key, _digest(place, key, body) + body)
 
 
 def read_record(place: Store, key: str) -> dict[str, NDArray[Any]] | None:
     """Return recorded arrays, or None if there are none or they are torn."""
     content = place.read(key)
-    if content is None or content[:DIGEST_BYTES] != _digest(content[DIGEST_BYTES:]):
+    if content is None or content[:DIGEST_BYTES] != _digest(place, key, content[DIGEST_BYTES:]):
         return None
     return dict(np.load(io.BytesIO(content[DIGEST_BYTES:]), allow_pickle=False))
 
 
-def _digest(content: bytes) -> bytes:
-    return hashlib.blake2b(content, digest_size=DIGEST_BYTES).digest()
+def _digest(place: Store, key: str, content: bytes) -> bytes:
+    # Of the key and the job too, so that a record is not taken for that of another block or run.
+    digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    for part in (key.encode(), place.read(JOB_FILE) or b"", content):
+        digest.update(len(part).to_bytes(8) + part)
+    return digest.digest()
 
 
 def write_arrays(place: Store, result: xr.Dataset, identity: dict[str, Any]) -> bytes:
@@ -216,9 +240,16 @@ def write_arrays(place: Store, result: xr.Dataset, identity: dict[str, Any]) -> 
     Of variables that are Dask arrays only the metadata is written, with their chunks.
     """
     memory: dict[str, Any] = {}
-    said = result.assign_attrs({JOB_ATTRIBUTE: json.dumps(identity)})
-    target = zarr.storage.MemoryStore(memory)
-    said.to_zarr(target, mode="w", consolidated=False, compute=False)
+    said = with_plain_strings(result).assign_attrs({JOB_ATTRIBUTE: json.dumps(identity)})
+    said.to_zarr(
+        zarr.storage.MemoryStore(memory),
+        mode="w",
+        consolidated=False,
+        compute=False,
+        encoding=checked_encoding(said),
+        # Of nothing but fill values too, or else a lost chunk would pass for one.
+        write_empty_chunks=True,
+    )
     root: bytes = memory.pop(ROOT).to_bytes()
     for key in sorted(memory):
         place.write(key, memory[key].to_bytes())

@@ -36,7 +36,7 @@ def is_integer_valued(values: np.ndarray) -> bool:
 def integer_pulls(weights: np.ndarray, bandwidths: np.ndarray, scalar: bool) -> list[int]:
     """The integers that stand for w_i / h_i in the weighted median."""
     h_min = bandwidths.min()
-    if is_integer_valued(weights):
+    if is_integer_valued(weights) and sum(map(int, weights)) < 2**52:
         whole = [int(w) for w in weights]
         if scalar:
             return whole
@@ -252,7 +252,27 @@ class MeanSpace(Space):
         return np.add.accumulate((x - self.points) ** 2, axis=1)[:, -1].tolist()
 
     def pull(self) -> np.ndarray:
-        return self.weights if self.scalar else self.weights / self.bandwidths
+        """w_i / h_i; where that leaves the range of floats, relative to the largest power of two.
+
+        A ratio below 2**-900 is raised to about that.
+        """
+        with np.errstate(over="ignore", under="ignore"):
+            quotients = self.weights if self.scalar else self.weights / self.bandwidths
+        if quotients.min() > 2.0**-400 and quotients.max() < 2.0**400:
+            return quotients
+        parts = [
+            (np.frexp(w), (1.0, 0) if self.scalar else np.frexp(h))
+            for w, h in zip(self.weights, self.bandwidths, strict=True)
+        ]
+        powers = [int(w[1]) - int(h[1]) for w, h in parts]
+        if max(map(abs, powers)) <= 450:
+            return quotients
+        return np.array(
+            [
+                w[0] / h[0] * 2.0 ** max(power - max(powers), -900)
+                for (w, h), power in zip(parts, powers, strict=True)
+            ]
+        )
 
     def center(self, active: np.ndarray) -> Point:
         omega = self.pull()

@@ -1,0 +1,101 @@
+"""Peaks of memory against the forecast, over a grid of samples, bins and threads.
+
+`python -m tests.trust.memory` prints a table. Each point is fitted in a process of its own, which
+first fits a small part, so that compiled code and libraries are not counted as data.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.trust import ROOT
+
+SAMPLES, BINS, THREADS = (20_000, 60_000, 120_000), (32, 64, 128), (1, 2)
+MIB = 2**20
+
+# The peak is the kernel's own high-water mark, set back once the small fit is over.
+FIT = """
+import json, sys
+from pathlib import Path
+import dshift
+from dshift.engine import settings
+
+path, threads = sys.argv[1], int(sys.argv[2])
+
+def status(name):
+    line = next(s for s in Path("/proc/self/status").read_text().splitlines() if s.startswith(name))
+    return int(line.split()[1]) * 1024
+
+with settings(threads=threads):
+    dshift.fit(path + ".small", 2.5)
+    forecast = dshift.plan(path, 2.5, sample=False)
+    Path("/proc/self/clear_refs").write_text("5")
+    before = status("VmRSS")
+    result = dshift.fit(path, 2.5)
+    print(json.dumps([forecast.process_bytes, status("VmHWM") - before, result.sizes["mode"]]))
+"""
+
+
+@dataclass(frozen=True)
+class Peak:
+    """Bytes foreseen and bytes taken by one fit."""
+
+    forecast_bytes: int
+    peak_bytes: int
+    n_modes: int
+
+    @property
+    def ratio(self) -> float:
+        """The forecast as a multiple of the truth."""
+        return self.forecast_bytes / self.peak_bytes
+
+
+def measure(n_samples: int, n_bins: int, threads: int) -> Peak:
+    """Fit in a fresh process, and say what it took."""
+    from dshift.demo import synthetic
+
+    with tempfile.TemporaryDirectory(prefix="dshift-memory-") as folder:
+        path = str(Path(folder) / "data.zarr")
+        counts = synthetic(n_samples, n_bins=n_bins).counts
+        counts.to_dataset(name="counts").chunk(sample=8192).to_zarr(path, consolidated=False)
+        counts[:2000].to_dataset(name="counts").to_zarr(f"{path}.small", consolidated=False)
+        said = subprocess.run(
+            [sys.executable, "-c", FIT, path, str(threads)],
+            cwd=ROOT,
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+    return Peak(*json.loads(said.stdout))
+
+
+def main() -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(description=__doc__, prog="python -m tests.trust.memory")
+    parser.add_argument("--samples", type=int, nargs="+", default=SAMPLES)
+    parser.add_argument("--bins", type=int, nargs="+", default=BINS)
+    parser.add_argument("--threads", type=int, nargs="+", default=THREADS)
+    asked = parser.parse_args()
+    print("samples  bins  threads  forecast MiB  peak MiB  forecast / peak  modes")
+    ratios = []
+    for n_samples in asked.samples:
+        for n_bins in asked.bins:
+            for threads in asked.threads:
+                peak = measure(n_samples, n_bins, threads)
+                ratios.append(peak.ratio)
+                print(
+                    f"{n_samples:7d}  {n_bins:4d}  {threads:7d}  {peak.forecast_bytes / MIB:12.1f}"
+                    f"  {peak.peak_bytes / MIB:8.1f}  {peak.ratio:15.2f}  {peak.n_modes:5d}",
+                    flush=True,
+                )
+    print(f"forecast / peak from {min(ratios):.2f} to {max(ratios):.2f}")
+
+
+if __name__ == "__main__":
+    main()
