@@ -192,8 +192,9 @@ def test_a_client_that_is_closed_mid_run_says_so(tmp_path: Path) -> None:
 
 def test_workers_that_are_threads() -> None:
     with local(2, processes=False) as (_, client):
+        before = set(held_tokens())  # these workers are threads of a process that had others
         IDENTICAL(dshift.fit(ROWS, 1.0, client=client), dshift.fit(ROWS, 1.0))
-        assert held_tokens() == []
+        assert set(held_tokens()) <= before
 
 
 def test_the_active_client_is_used_and_a_task_uses_its_own_threads(client: Client) -> None:
