@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dshift.kernels import jit
+from dshift.kernels import inlined, jit
 from dshift.simd import LANES, RANKS_AT_ONCE, count_below, lowest_bit, popcount
 
 STATES = 32  # that a chain remembers
@@ -108,7 +108,7 @@ def choose_state(chain, wanted):
 # ---------------------------------------------------------------- members
 
 
-@jit
+@inlined
 def change_members(members, tile, word, changed, n_changed):
     """Make `word` the members of a tile, and note which rows entered and left."""
     before = members[tile]
@@ -153,13 +153,13 @@ def _count_changed(held, chain, bounds, counts, size):
                         counts[k] += pull
 
 
-@jit
+@inlined
 def _has(words, slot):
     """Whether a row is set, as a number."""
     return np.int64((words[slot >> 6] >> np.uint64(slot & 63)) & _ONE)
 
 
-@jit
+@inlined
 def _pull_of(members, pulls, slot):
     """Pull of a row, if it is a member."""
     return _has(members, slot) * (pulls[slot] if pulls.shape[0] > 0 else 1)
@@ -168,7 +168,7 @@ def _pull_of(members, pulls, slot):
 # ---------------------------------------------------------------- lists
 
 
-@jit
+@inlined
 def _begin_list(k, place, n_listed, edges, at):
     edges[k, 0], edges[k, 1] = place, place - 1
     n_listed[k, 0], n_listed[k, 1] = 0, 0
@@ -208,7 +208,7 @@ def _list_more(order, possible, k, side, listed, n_listed, edges):
 # ---------------------------------------------------------------- medians
 
 
-@jit
+@inlined
 def _walk_up(order, members, possible, pulls, k, i, before, need, listed, n_listed, edges):
     """First listed row from number i on with which the members' pull reaches `need`.
 
@@ -234,7 +234,7 @@ def _walk_up(order, members, possible, pulls, k, i, before, need, listed, n_list
     return i, before
 
 
-@jit
+@inlined
 def _walk_down(order, members, possible, pulls, k, i, before, need, listed, n_listed, edges):
     """Last listed row before number i before which the members' pull is below `need`.
 

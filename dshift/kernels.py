@@ -15,6 +15,11 @@ import numba
 import numpy as np
 
 jit = numba.njit(nogil=True, cache=True, error_model="numpy", boundscheck=False)
+# For what is called in the innermost loops: passing arrays to a function that is not inlined costs
+# more than such a function does.
+inlined = numba.njit(
+    nogil=True, cache=True, error_model="numpy", boundscheck=False, forceinline=True
+)
 
 
 @jit

@@ -22,8 +22,11 @@ PART_SAMPLES = 16384
 PART_BYTES = 8 * 2**20
 # Points that a walk of its own visits, on real data.
 STEPS_A_SEED = 16
-# Of an index beside the matrix: two 16-bit codes for each entry of 64 bits.
-INDEX_SHARE = 0.5
+# Of an index, for each coordinate: a code, a rank (of whole cache lines of coordinates), and a
+# place in the order of its column, which 16 bits hold for so many samples.
+CODE_BYTES = RANK_BYTES = 2
+RANKS_AT_ONCE = 32
+SHORT_ORDER_SAMPLES = 2**16
 # Of the rows that are read at a time: as stored, as shares, and in between.
 COPIES_WHILE_READING = 4
 # Below this, a file that processes share costs more than the memory it saves.
@@ -90,7 +93,10 @@ class Plan:
         if not self.indexed:
             return 0
         memo = max(LEAST_MEMO_BYTES, self.matrix_bytes // MEMO_PART)
-        return int(INDEX_SHARE * self.matrix_bytes) + min(memo, self._walk_bytes * self.n_seeds)
+        ranks = -(-self.n_coords // RANKS_AT_ONCE) * RANKS_AT_ONCE * RANK_BYTES
+        order = 2 if self.n_samples <= SHORT_ORDER_SAMPLES else 4
+        index = self.n_samples * (self.n_coords * (CODE_BYTES + order) + ranks)
+        return index + min(memo, self._walk_bytes * self.n_seeds)
 
     @property
     def _walk_bytes(self) -> int:
