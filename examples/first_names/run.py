@@ -17,7 +17,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 import dshift
-from examples.common import COLORS, Page, make_parser
+from examples.common import COLORS, INK, Page, make_parser
 
 FILE = Path(__file__).resolve().parent / "names.npz"
 CHOSEN = 4.0  # years
@@ -126,7 +126,7 @@ def draw(page: Page, names: Names, eras: list[Era]) -> None:
         axis.fill_between(years, i, i + height, color=color, alpha=0.75, zorder=layer, linewidth=0)
         axis.plot(years, i + height, color="white", linewidth=0.8, zorder=layer)
         text = ", ".join(names.best_known(era.members, 4))
-        axis.text(years[-1] + 2, i + 0.15, text, fontsize=8.5, color=color, zorder=99)
+        axis.text(years[-1] + 2, i + 0.15, text, fontsize=8.5, color=INK, zorder=99)
     axis.set(yticks=[], xlim=(years[0], years[-1]), xlabel="year of birth")
     axis.spines["left"].set_visible(False)
     page.picture("eras.svg", figure)
