@@ -28,7 +28,7 @@ from dshift.stage import Job, climb_share
 from dshift.tasks import TOPIC, told
 
 TESTS = Path(__file__).parent
-SECONDS = 120  # for anything that is waited for, on a busy machine
+SECONDS = 300  # for anything that is waited for, on a busy machine
 
 
 def until(true: Callable[[], Any], what: str, seconds: float = SECONDS) -> Any:

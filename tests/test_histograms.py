@@ -207,7 +207,6 @@ def test_large_even_and_uneven_bins_equal_numpy() -> None:
             np.sinh(np.linspace(-3, 3, 50)),
             np.sort(rng.uniform(-5, 5, 5000)),
             np.array([-6, 0, 1e-300, 2e-300, 1, 1e300]),
-            np.array([-1.7e308, 0.0, 1.7e308]),
             np.array([0, 5e-324, 1e-323]),
         ):
             found = histogram(values, edges, dim="dim_1", outside="drop")
