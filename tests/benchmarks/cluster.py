@@ -57,8 +57,8 @@ def write(n: int, folder: Path) -> str:
 # ---------------------------------------------------------------- speed
 
 
-def speed(n: int, folder: Path) -> list[Row]:
-    """Time the same fit on threads of this process, and on one and two worker processes."""
+def time_everywhere(n: int, folder: Path) -> dict[str, float]:
+    """Return the seconds of the same fit on threads of this process, and on worker processes."""
     path = write(n, folder)
     bandwidth = common.SYNTHETIC_BANDWIDTH
     dshift.fit(path, bandwidth, seeds=64, progress=False)
@@ -77,6 +77,12 @@ def speed(n: int, folder: Path) -> list[Row]:
                 lambda client=client: dshift.fit(path, bandwidth, client=client, progress=False)
             )
         xr.testing.assert_identical(again, found)
+    return seconds
+
+
+def speed(n: int, folder: Path) -> list[Row]:
+    """Compare one and two threads of this process, and one and two worker processes."""
+    seconds = time_everywhere(n, folder)
     rows = [
         {"part": "speed", "what": f"{where}, N = {n:,}", "value": f"{taken:.1f} s"}
         for where, taken in seconds.items()
