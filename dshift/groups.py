@@ -51,12 +51,18 @@ class Nest(NamedTuple):
     n_pairs: Any  # (1,) int64: distances evaluated
 
 
-def make_nest(n_rows: int, n_columns: int, padded: int, n_points: int) -> Nest:
-    """Return scratch for steps of up to `n_points` points."""
-    depths, n_tiles = 2, -(-n_rows // LANES)
+def count_depths(n_points: int) -> int:
+    """Return how deep groups of so many points are nested at most."""
+    depths = 2
     while n_points > SPLIT_POINTS and depths < DEEPEST:
         n_points = -(-n_points // QUERIES)
         depths += 1
+    return depths
+
+
+def make_nest(n_rows: int, n_columns: int, padded: int, n_points: int) -> Nest:
+    """Return scratch for steps of up to `n_points` points."""
+    depths, n_tiles = count_depths(n_points), -(-n_rows // LANES)
     return Nest(
         chain=make_chain(n_rows, n_columns, padded),
         which=np.empty((depths, n_tiles), np.int32),

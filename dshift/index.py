@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dshift import columns, tiles
 from dshift.field import Field
-from dshift.groups import Nest, make_nest
+from dshift.groups import Nest, count_depths, make_nest
 from dshift.metrics import Int
 from dshift.simd import LANES, RANKS_AT_ONCE
 
@@ -64,13 +64,12 @@ class Index:
     @contextmanager
     def nest(self, n_points: int) -> Iterator[Nest]:
         """Lend scratch for steps of up to `n_points` points."""
-        fresh = make_nest(self.n_rows, self.n_columns, self.held.ranks.shape[1], n_points)
         try:
-            spare = self.spare.pop()
+            nest = self.spare.pop()
         except IndexError:
-            nest = fresh
-        else:
-            nest = spare if spare.which.shape[0] >= fresh.which.shape[0] else fresh
+            nest = None
+        if nest is None or len(nest.which) < count_depths(n_points):
+            nest = make_nest(self.n_rows, self.n_columns, self.held.ranks.shape[1], n_points)
         try:
             yield nest
         finally:
