@@ -13,20 +13,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dshift.chains import (
-    Chain,
-    begin_lists,
-    change_members,
-    choose_state,
-    make_chain,
-    take_medians,
-)
+from dshift.chains import Chain, change_members, choose_state, count_changed, make_chain
 from dshift.kernels import jit
+from dshift.lanes import Lanes, apart, make_lanes, mark_members, take_medians
 from dshift.simd import LANES, QUERIES, popcount
 from dshift.tiles import classify, enclose, encode_points, nearer
 
 SPLIT_WORK = 1 << 17  # points x open rows above which a group is worth splitting
-SPLIT_POINTS = 96  # and the fewest points for it
+SPLIT_POINTS = 16  # and the fewest points for it
 DEEPEST = 16  # splits in four: more than any number of points in memory has
 
 _NONE = np.uint64(0)
@@ -36,6 +30,7 @@ class Nest(NamedTuple):
     """Groups within groups: for each depth, its open rows and how they lie to its four parts."""
 
     chain: Chain
+    lanes: Lanes
     which: Any  # (depths, tiles) int32: tiles with open rows
     words: Any  # (depths, tiles) uint64: those rows
     n_open: Any  # (depths,) int64: how many tiles
@@ -44,8 +39,6 @@ class Nest(NamedTuple):
     inside: Any  # (depths, 4, tiles) uint64: inside for all points of a part
     unsure: Any  # (depths, 4, tiles) uint64: open for them
     common: Any  # (tiles,) uint64: members that all points of the group have
-    possible: Any  # (tiles,) uint64: rows that may be a member of some
-    wanted: Any  # (tiles,) uint64: members of the group's first point
     codes: Any  # (4, p) uint16: of centres, or of points
     slack: Any  # (4,) uint16
     n_pairs: Any  # (1,) int64: distances evaluated
@@ -65,6 +58,7 @@ def make_nest(n_rows: int, n_columns: int, padded: int, n_points: int) -> Nest:
     depths, n_tiles = count_depths(n_points), -(-n_rows // LANES)
     return Nest(
         chain=make_chain(n_rows, n_columns, padded),
+        lanes=make_lanes(n_rows, n_columns, min(n_rows, 1 << 16)),
         which=np.empty((depths, n_tiles), np.int32),
         words=np.empty((depths, n_tiles), np.uint64),
         n_open=np.zeros(depths, np.int64),
@@ -73,8 +67,6 @@ def make_nest(n_rows: int, n_columns: int, padded: int, n_points: int) -> Nest:
         inside=np.empty((depths, QUERIES, n_tiles), np.uint64),
         unsure=np.empty((depths, QUERIES, n_tiles), np.uint64),
         common=np.zeros(n_tiles, np.uint64),
-        possible=np.zeros(n_tiles, np.uint64),
-        wanted=np.zeros(n_tiles, np.uint64),
         codes=np.zeros((QUERIES, n_columns), np.uint16),
         slack=np.zeros(QUERIES, np.uint16),
         n_pairs=np.zeros(1, np.int64),
@@ -141,33 +133,6 @@ def _leave(nest, depth, part):
 
 
 @jit
-def _begin_chain(held, nest, which, n_open, own):
-    """Go on from the state that is nearest to the members of a group's first point; which it is."""
-    chain, wanted = nest.chain, nest.wanted
-    for tile in range(wanted.shape[0]):
-        wanted[tile] = nest.common[tile]
-    for i in range(n_open):
-        wanted[which[i]] |= own[i]
-    state = choose_state(chain, wanted)
-    begin_lists(held, chain, state)
-    members = chain.members[state]
-    for tile in range(wanted.shape[0]):
-        if wanted[tile] != members[tile]:
-            change_members(members, tile, wanted[tile], chain.changed, chain.n_changed)
-    return state
-
-
-@jit
-def _go_on(which, n_open, common, own, members, changed, n_changed):
-    """From one point of a group to the next, nothing changes but the open tiles."""
-    for i in range(n_open):
-        tile = np.int64(which[i])
-        word = common[tile] | own[i]
-        if word != members[tile]:
-            change_members(members, tile, word, changed, n_changed)
-
-
-@jit
 def _resolve(held, point, which, n_open, own, unsure):
     """Decide by exact distance what the codes left open."""
     for i in range(n_open):
@@ -176,16 +141,49 @@ def _resolve(held, point, which, n_open, own, unsure):
 
 
 @jit
-def _settle(held, nest, depth, points, start, stop, moved):
-    """Move the points of a group: decide its open rows for each of them, then take medians."""
-    chain, common, n_open = nest.chain, nest.common, nest.n_open[depth]
-    which, words = nest.which[depth], nest.words[depth]
-    inside, unsure = nest.inside[depth], nest.unsure[depth]
+def _fill_lane(nest, which, n_open, own):
+    """Make the members of a point those of the next lane."""
+    lanes, common = nest.lanes, nest.common
+    members = lanes.members[lanes.filled[0]]
     for tile in range(common.shape[0]):
-        nest.possible[tile] = common[tile]
+        members[tile] = common[tile]
     for i in range(n_open):
-        nest.possible[which[i]] |= words[i]
-    state = 0
+        members[which[i]] |= own[i]
+    lanes.filled[0] += 1
+
+
+@jit
+def _count_lane(held, nest, state, lane):
+    """Note a lane's size, and the pull of its members below the bounds."""
+    chain, lanes = nest.chain, nest.lanes
+    change_members(chain.members[state], lanes.members[lane], chain.changed, chain.n_changed)
+    count_changed(held, chain, state)
+    size, counts, below = chain.size[state], chain.counts[state], lanes.below
+    lanes.size[lane, 0], lanes.size[lane, 1] = size[0], size[1]
+    for k in range(counts.shape[0]):
+        below[k, lane] = counts[k]
+
+
+@jit
+def _flush(held, nest, moved, stop):
+    """Move the points that lanes were filled for: the last is stop - 1."""
+    chain, lanes, n_lanes = nest.chain, nest.lanes, nest.lanes.filled[0]
+    if n_lanes == 0:
+        return
+    state = choose_state(chain, lanes.members[0])
+    for lane in range(n_lanes):
+        _count_lane(held, nest, state, lane)
+    mark_members(lanes, n_lanes)
+    bounds, counts = chain.bounds[state], chain.counts[state]
+    take_medians(held, bounds, counts, lanes, n_lanes, moved, stop - n_lanes)
+    lanes.filled[0] = 0
+
+
+@jit
+def _settle(held, nest, depth, points, start, stop, moved):
+    """Decide the open rows of a group for each of its points, and move points by the lanes full."""
+    which, words, n_open = nest.which[depth], nest.words[depth], nest.n_open[depth]
+    inside, unsure = nest.inside[depth], nest.unsure[depth]
     for first in range(start, stop, QUERIES):
         last = min(first + QUERIES, stop)
         encode_points(held, points, first, last, nest.codes, nest.slack)
@@ -194,12 +192,13 @@ def _settle(held, nest, depth, points, start, stop, moved):
         for j in range(first, last):
             own = inside[j - first]
             _resolve(held, points[j], which, n_open, own, unsure[j - first])
-            if j == start:
-                state = _begin_chain(held, nest, which, n_open, own)
-            else:
-                members = chain.members[state]
-                _go_on(which, n_open, common, own, members, chain.changed, chain.n_changed)
-            take_medians(held, chain, state, nest.possible, moved[j])
+            _fill_lane(nest, which, n_open, own)
+            if apart(nest.lanes):
+                nest.lanes.filled[0] -= 1
+                _flush(held, nest, moved, j)
+                _fill_lane(nest, which, n_open, own)
+            if nest.lanes.filled[0] == LANES:
+                _flush(held, nest, moved, j + 1)
 
 
 @jit
@@ -227,3 +226,4 @@ def step_points(held, nest, points, moved):
         else:
             _settle(held, nest, depth + 1, points, start, stop, moved)
             _leave(nest, depth, part)
+    _flush(held, nest, moved, points.shape[0])

@@ -20,7 +20,7 @@ from dshift.groups import Nest, count_depths, make_nest
 from dshift.metrics import Int
 from dshift.simd import LANES, RANKS_AT_ONCE
 
-MAX_CODE = 65_000  # of 65,535: the rest is room for rounding
+MAX_CODE = 32_000  # of 32,767: the rest is room for rounding
 RANK_BITS = 16
 # The widest threshold in units. Distances saturate at 65,535, which must still mean "farther than
 # threshold + radius of the group" for radii up to 1.5 thresholds.

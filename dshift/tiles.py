@@ -13,6 +13,7 @@ import numpy as np
 from dshift.kernels import jit
 from dshift.simd import (
     LANES,
+    LARGEST_CODE,
     QUERIES,
     l1_tile,
     lanes_inside,
@@ -132,7 +133,7 @@ def encode_points(held, points, first, last, codes, slack):
         lost = 0
         for k in range(points.shape[1]):
             value = points[j, k] - held.lows[k]
-            code = min(max((value + held.unit // 2) // held.unit, 0), 65535)
+            code = min(max((value + held.unit // 2) // held.unit, 0), LARGEST_CODE)
             codes[j - first, k] = code
             lost += abs(value - code * held.unit)
         slack[j - first] = min((lost + held.unit - 1) // held.unit, 65535)
@@ -187,7 +188,7 @@ def enclose(held, points, bounds, centres, slack):
             for j in range(start + 1, stop):
                 low, high = min(low, points[j, k]), max(high, points[j, k])
             middle = low + (high - low) // 2 - held.lows[k]
-            code = min(max((middle + held.unit // 2) // held.unit, 0), 65535)
+            code = min(max((middle + held.unit // 2) // held.unit, 0), LARGEST_CODE)
             centres[s, k] = code
             centre[k] = held.lows[k] + code * held.unit
         radius = 0

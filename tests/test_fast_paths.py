@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dshift import chains, crowd, groups, index, shift, tiles
+from dshift import crowd, groups, index, lanes, shift, tiles
 from dshift.field import Field
 from dshift.metrics import make_embedding
 from dshift.visited import Memo
@@ -155,7 +155,7 @@ def test_lists_begin_anew_and_ranks_are_shared(pulled: bool, monkeypatch: Any) -
     field = even_field(points, typical_distance(points), pulls)
     built = index.build_index(field)
     assert built.held.shift > 4
-    assert len(points) > 8 * chains.LISTED
+    assert len(points) > 8 * lanes.SCANNED
     rng = np.random.default_rng(3)
     seeds = points[rng.permutation(len(points))[:60]]
     expected = slow_steps(field, seeds)
@@ -167,7 +167,7 @@ def test_lists_begin_anew_and_ranks_are_shared(pulled: bool, monkeypatch: Any) -
         np.testing.assert_array_equal(crowd.step_together(built, seed[None])[0], end)
 
 
-@pytest.mark.parametrize("n_near", [0, 1, 2, chains.FEW, chains.FEW + 1, chains.FEW + 2])
+@pytest.mark.parametrize("n_near", [0, 1, 2, lanes.FEW, lanes.FEW + 1, lanes.FEW + 2])
 @pytest.mark.parametrize("pulled", [False, True])
 def test_few_members_are_sorted(n_near: int, pulled: bool) -> None:
     """On either side of the number of members from which on a chain walks."""

@@ -1,0 +1,466 @@
+"""Compiled loops for the medians of up to 64 neighbouring points at once, column by column.
+
+Each point is a *lane*. A row has a word that says which lanes it is a member of. In the order of a
+column's values, the rows that are a member of any lane are listed outwards from a bound near all
+of the medians, and one pass over the list counts for all lanes: a lane ends where the members
+between the bound and the row are as many as its median needs. So a row is looked up once for 64
+points, and rows far from the medians never.
+
+Where rows pull with weights, lanes walk along the list one by one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dshift.kernels import inlined, jit
+from dshift.simd import LANES, find_crossing, highest_bit, lowest_bit, popcount
+
+FEW = 16  # members that are sorted rather than walked to
+FEW_OF = 2048  # and one more for so many rows, since lists are longer where members are rare
+SCANNED = 64  # rows looked at for the list at a time
+SPARSE = 2  # ranks are marked first if possible rows are fewer than this part of those looked at
+APART = 3  # points move together if they share at least this part of their members
+FARTHEST = 60_000  # members between bound and median that 16 bits count
+
+_ONE = np.uint64(1)
+_NONE = np.uint64(0)
+
+
+class Lanes(NamedTuple):
+    """Scratch for the points that are moved together."""
+
+    members: Any  # (LANES, tiles) uint64: of each lane
+    filled: Any  # (1,) int64: how many lanes have members
+    masks: Any  # (slots,) uint64: the lanes that a row is a member of, where it is possible
+    possible: Any  # (tiles,) uint64: rows that are a member of any lane
+    size: Any  # (LANES, 2) int64: number of members, and their pull
+    below: Any  # (p, LANES) int64: pull of the members below the bound
+    spots: Any  # (p, words) uint64: ranks of possible rows, where these are few
+    span: Any  # (1,) int64: places of a column that were looked at for the last points
+    listed: Any  # (2 (n + SCANNED),) int32: slots, outwards from the middle
+    absent: Any  # (2 (n + SCANNED),) uint64: the lanes that they are no members of
+    ends: Any  # (2,) int64: behind the last listed row upwards, and before the last downwards
+    edges: Any  # (2,) int64: the place in the column to look at next, upwards and downwards
+    needed: Any  # (2, LANES) uint16: minus the members that a lane still needs, in each direction
+    crossed: Any  # (1,) uint64: lanes that needed no more than the last row
+    at: Any  # (LANES,) int64: where the lower median is listed
+    found: Any  # (2, LANES) int64: slots of the lower and the upper median
+    before: Any  # (LANES,) int64: pull of the members before the lower median
+
+
+def make_lanes(n_rows: int, n_columns: int, n_ranks: int) -> Lanes:
+    """Return scratch."""
+    n_tiles = -(-n_rows // LANES)
+    return Lanes(
+        members=np.zeros((LANES, n_tiles), np.uint64),
+        filled=np.zeros(1, np.int64),
+        masks=np.zeros(n_tiles * LANES, np.uint64),
+        possible=np.zeros(n_tiles, np.uint64),
+        size=np.zeros((LANES, 2), np.int64),
+        below=np.zeros((n_columns, LANES), np.int64),
+        spots=np.zeros((n_columns, -(-n_ranks // LANES)), np.uint64),
+        span=np.zeros(1, np.int64),
+        listed=np.empty(2 * (n_rows + SCANNED), np.int32),
+        absent=np.empty(2 * (n_rows + SCANNED), np.uint64),
+        ends=np.zeros(2, np.int64),
+        edges=np.zeros(2, np.int64),
+        needed=np.zeros((2, LANES), np.uint16),
+        crossed=np.zeros(1, np.uint64),
+        at=np.zeros(LANES, np.int64),
+        found=np.zeros((2, LANES), np.int64),
+        before=np.zeros(LANES, np.int64),
+    )
+
+
+# ---------------------------------------------------------------- members
+
+
+@jit
+def apart(lanes):
+    """Whether the last lane filled shares less than half of its members with the first."""
+    first, last = lanes.members[0], lanes.members[lanes.filled[0] - 1]
+    n_shared, n_last = 0, 0
+    for tile in range(first.shape[0]):
+        n_shared += np.int64(popcount(first[tile] & last[tile]))
+        n_last += np.int64(popcount(last[tile]))
+    return APART * n_shared < n_last
+
+
+@jit
+def mark_members(lanes, n_lanes):
+    """Fill masks and possible rows from the members of all lanes."""
+    masks, members, possible = lanes.masks, lanes.members, lanes.possible
+    everyone = ~_NONE >> np.uint64(LANES - n_lanes)
+    for tile in range(possible.shape[0]):
+        shared, some = ~_NONE, _NONE
+        for lane in range(n_lanes):
+            shared &= members[lane, tile]
+            some |= members[lane, tile]
+        possible[tile] = some
+        word = some
+        while word != _NONE:
+            lane = lowest_bit(word)
+            masks[tile * LANES + lane] = everyone * ((shared >> np.uint64(lane)) & _ONE)
+            word &= word - _ONE
+        if some == shared:
+            continue
+        for lane in range(n_lanes):
+            word, bit = members[lane, tile] & ~shared, _ONE << np.uint64(lane)
+            while word != _NONE:
+                masks[tile * LANES + lowest_bit(word)] |= bit
+                word &= word - _ONE
+
+
+@inlined
+def _has(words, slot):
+    """Whether a row is set, as a number."""
+    return np.int64((words[slot >> 6] >> np.uint64(slot & 63)) & _ONE)
+
+
+@inlined
+def _pull_of(pulls, slot):
+    return pulls[slot] if pulls.shape[0] > 0 else 1
+
+
+# ---------------------------------------------------------------- lists
+
+
+@jit
+def mark_spots(held, possible, spots):
+    """Mark the ranks of the possible rows in all columns."""
+    for tile in range(possible.shape[0]):
+        word = possible[tile]
+        while word != _NONE:
+            slot = tile * LANES + lowest_bit(word)
+            word &= word - _ONE
+            for k in range(spots.shape[0]):
+                rank = np.int64(held.ranks[slot, k])
+                spots[k, rank >> 6] |= _ONE << np.uint64(rank & 63)
+
+
+@jit
+def clear_spots(spots):
+    """Take all marks away."""
+    for k in range(spots.shape[0]):
+        for word in range(spots.shape[1]):
+            spots[k, word] = _NONE
+
+
+@inlined
+def _list_rank(order, possible, k, rank, shift, step, listed, end):
+    """List the possible rows of a rank; the end of the list then."""
+    for i in range(1 << shift):
+        place = (rank << shift) + (i if step > 0 else (1 << shift) - 1 - i)
+        if place < order.shape[1]:
+            slot = np.int64(order[k, place])
+            listed[end] = slot
+            end += step * _has(possible, slot)
+    return end
+
+
+@jit
+def _list_spots(order, possible, spots, shift, k, side, listed, end, edge):
+    """List rows of one side by the marks of their ranks; end of the list and edge then."""
+    before, n_words = end, spots.shape[1]
+    at = (edge >> shift) >> 6
+    if side == 0:
+        word = spots[k, at] & (~_NONE << np.uint64((edge >> shift) & 63)) if at < n_words else _NONE
+        while True:
+            while word != _NONE:
+                rank = (at << 6) + lowest_bit(word)
+                word &= word - _ONE
+                end = _list_rank(order, possible, k, rank, shift, 1, listed, end)
+            at += 1
+            if end != before or at >= n_words:
+                return end, (at << 6) << shift
+            word = spots[k, at]
+    word = spots[k, at] & (~_NONE >> np.uint64(63 - ((edge >> shift) & 63))) if at >= 0 else _NONE
+    while True:
+        while word != _NONE:
+            bit = highest_bit(word)
+            word ^= _ONE << np.uint64(bit)
+            end = _list_rank(order, possible, k, (at << 6) + bit, shift, -1, listed, end)
+        at -= 1
+        if end != before or at < 0:
+            return end, (((at + 1) << 6) << shift) - 1
+        word = spots[k, at]
+
+
+@jit
+def _list_more(order, possible, masks, spots, shift, k, side, listed, absent, ends, edges):
+    """List more rows of one side; its end now, which moves unless the column ends."""
+    before, end, edge, n_rows = ends[side], ends[side], edges[side], order.shape[1]
+    if shift >= 0:
+        end, edge = _list_spots(order, possible, spots, shift, k, side, listed, end, edge)
+    while end == before and 0 <= edge < n_rows:
+        if side == 0:
+            for place in range(edge, min(edge + SCANNED, n_rows)):
+                slot = np.int64(order[k, place])
+                listed[end] = slot  # stays if the next line counts it
+                end += _has(possible, slot)
+            edge += SCANNED
+        else:
+            for place in range(edge, max(edge - SCANNED, -1), -1):
+                slot = np.int64(order[k, place])
+                listed[end] = slot
+                end -= _has(possible, slot)
+            edge -= SCANNED
+    ends[side], edges[side] = end, edge
+    for i in range(min(before, end + 1), max(before + 1, end)):
+        absent[i] = ~masks[listed[i]]
+    return end
+
+
+# ---------------------------------------------------------------- medians
+
+
+@jit
+def _cross_lanes(
+    order,
+    possible,
+    masks,
+    spots,
+    shift,
+    k,
+    side,
+    pending,
+    listed,
+    absent,
+    ends,
+    edges,
+    needed,
+    crossed,
+    at,
+):
+    """at[lane] = where the row is listed with which a pending lane has what it needs."""
+    step = 1 - 2 * side
+    i = end = ends[side]  # where the list begins
+    while pending != _NONE:
+        if i == end:
+            end = _list_more(order, possible, masks, spots, shift, k, side, listed, absent, ends, edges)
+        i = find_crossing(absent, i, end, step, needed, side, crossed)
+        if i != end:
+            now = crossed[0] & pending
+            pending &= ~now
+            while now != _NONE:
+                at[lowest_bit(now)] = i
+                now &= now - _ONE
+            i += step
+
+
+@jit
+def _cross_lane(
+    held,
+    possible,
+    masks,
+    spots,
+    shift,
+    k,
+    lane,
+    before,
+    need,
+    listed,
+    absent,
+    ends,
+    edges,
+    middle,
+):
+    """Where the row is listed with which the pull of a lane's members reaches `need`.
+
+    `before` is their pull below the bound. Returns the place, and the pull with that row.
+    """
+    side = np.int64(before >= need)
+    bit, step = np.uint64(lane), 1 - 2 * side
+    i = middle - side
+    while True:
+        if i == ends[side]:
+            _list_more(held.order, possible, masks, spots, shift, k, side, listed, absent, ends, edges)
+        if (absent[i] >> bit) & _ONE == _NONE:
+            pull = _pull_of(held.pulls, listed[i])
+            if side == 0 and before + pull >= need:
+                return i, before + pull
+            if side == 1 and before - pull < need:
+                return i, before
+            before += step * pull
+        i += step
+
+
+@jit
+def _medians_of_few(held, masks, possible, lane, n_members, total, result):
+    """Medians of few members, by sorting their values."""
+    slots = np.empty(n_members, np.int64)
+    n = 0
+    for tile in range(possible.shape[0]):
+        word = possible[tile]
+        while word != _NONE:
+            slot = tile * LANES + lowest_bit(word)
+            word &= word - _ONE
+            if (masks[slot] >> np.uint64(lane)) & _ONE != _NONE:
+                slots[n] = slot
+                n += 1
+    values, pulls = np.empty(n, np.int64), np.empty(n, np.int64)
+    lower, upper = (total + 1) // 2, total // 2 + 1
+    for k in range(result.shape[0]):
+        for i in range(n):
+            value = held.coords[held.rows[slots[i]], k]
+            pull = _pull_of(held.pulls, slots[i])
+            j = i
+            while j > 0 and values[j - 1] > value:
+                values[j], pulls[j] = values[j - 1], pulls[j - 1]
+                j -= 1
+            values[j], pulls[j] = value, pull
+        reached, i = pulls[0], 0
+        while reached < lower:
+            i += 1
+            reached += pulls[i]
+        j = i
+        while reached < upper:
+            j += 1
+            reached += pulls[j]
+        result[k] = (values[i] + values[j]) >> 1
+
+
+@jit
+def _direct_lanes(lanes, n_lanes, k, walking):
+    """Set what lanes need to come to their lower medians.
+
+    Returns which of the lanes `walking` go up, and how many members the farthest needs.
+    """
+    needed, size, below = lanes.needed, lanes.size, lanes.below
+    farthest, upwards = 0, _NONE
+    for lane in range(n_lanes):
+        more = (size[lane, 1] + 1) // 2 - below[k, lane]
+        up = more > 0
+        here = (walking >> np.uint64(lane)) & _ONE
+        upwards |= (here * np.uint64(up)) << np.uint64(lane)
+        farthest = max(farthest, abs(more) * np.int64(here))
+        # Lanes that go the other way do not come to 0 within FARTHEST members.
+        needed[0, lane] = -more if up else 1
+        needed[1, lane] = 1 if up else more - 1
+    return upwards, farthest
+
+
+@jit
+def _find_in_column(held, lanes, n_lanes, shift, k, place, walking, moved, first):
+    """Medians of the lanes `walking` in column k, by lists that begin at `place`."""
+    order, possible, masks, spots = held.order, lanes.possible, lanes.masks, lanes.spots
+    listed, absent, ends, edges = lanes.listed, lanes.absent, lanes.ends, lanes.edges
+    size, below, at, found = lanes.size, lanes.below, lanes.at, lanes.found
+    middle = listed.shape[0] // 2
+    ends[0], ends[1] = middle, middle - 1
+    edges[0], edges[1] = place, place - 1
+    upwards, farthest = _direct_lanes(lanes, n_lanes, k, walking)
+    together = held.pulls.shape[0] == 0 and farthest < FARTHEST
+    if together:
+        for side in range(2):
+            pending = walking & ~upwards if side else upwards
+            _cross_lanes(
+                order,
+                possible,
+                masks,
+                spots,
+                shift,
+                k,
+                side,
+                pending,
+                listed,
+                absent,
+                ends,
+                edges,
+                lanes.needed,
+                lanes.crossed,
+                at,
+            )
+    for lane in range(n_lanes):
+        bit, total = np.uint64(lane), size[lane, 1]
+        if (walking >> bit) & _ONE == _NONE:
+            continue
+        lower, upper = (total + 1) // 2, total // 2 + 1
+        reached = lower
+        if not together:
+            before = below[k, lane]
+            at[lane], reached = _cross_lane(
+                held,
+                possible,
+                masks,
+                spots,
+                shift,
+                k,
+                lane,
+                before,
+                lower,
+                listed,
+                absent,
+                ends,
+                edges,
+                middle,
+            )
+        i = at[lane]
+        slot = np.int64(listed[i])
+        found[0, lane], lanes.before[lane] = slot, reached - _pull_of(held.pulls, slot)
+        while reached < upper:  # the next member, whatever it pulls
+            i += 1
+            if i == ends[0]:
+                _list_more(order, possible, masks, spots, shift, k, 0, listed, absent, ends, edges)
+            reached += np.int64(~(absent[i] >> bit) & _ONE)
+        found[1, lane] = listed[i]
+    for lane in range(n_lanes):  # apart from the walks, so that cache misses overlap
+        if (walking >> np.uint64(lane)) & _ONE != _NONE:
+            low = held.coords[held.rows[found[0, lane]], k]
+            high = held.coords[held.rows[found[1, lane]], k]
+            moved[first + lane, k] = (low + high) >> 1  # both are even
+
+
+@jit
+def _bound_of(held, lanes, k, lane):
+    """Rank of a lane's lower median, and the pull of its members below that rank."""
+    slot, before = lanes.found[0, lane], lanes.before[lane]
+    rank = np.int64(held.ranks[slot, k])
+    place = rank << held.shift
+    while np.int64(held.order[k, place]) != slot:  # rows of the same rank may lie before it
+        other = np.int64(held.order[k, place])
+        if _has(lanes.possible, other) and (lanes.masks[other] >> np.uint64(lane)) & _ONE != _NONE:
+            before -= _pull_of(held.pulls, other)
+        place += 1
+    return rank, before
+
+
+@jit
+def take_medians(held, bounds, counts, lanes, n_lanes, moved, first):
+    """moved[first + lane] = the medians of each lane's members; it stays where there are none.
+
+    The bounds, which all lanes were counted below, move to the medians of the last lane, and
+    `counts` become its own.
+    """
+    walking = _NONE
+    for lane in range(n_lanes):
+        n_members, total = lanes.size[lane, 0], lanes.size[lane, 1]
+        if n_members > FEW + held.order.shape[1] // FEW_OF:
+            walking |= _ONE << np.uint64(lane)
+        elif n_members > 0:
+            result = moved[first + lane]
+            _medians_of_few(held, lanes.masks, lanes.possible, lane, n_members, total, result)
+    if walking == _NONE:
+        return
+    n_possible = 0
+    for tile in range(lanes.possible.shape[0]):
+        n_possible += np.int64(popcount(lanes.possible[tile]))
+    shift = -1
+    if SPARSE * n_possible < lanes.span[0]:
+        shift = held.shift
+        mark_spots(held, lanes.possible, lanes.spots)
+    last = n_lanes - 1
+    moves = (walking >> np.uint64(last)) & _ONE != _NONE
+    span = 0
+    for k in range(counts.shape[0]):
+        place = np.int64(bounds[k]) << held.shift
+        _find_in_column(held, lanes, n_lanes, shift, k, place, walking, moved, first)
+        span += lanes.edges[0] - lanes.edges[1]
+        if moves:
+            bounds[k], counts[k] = _bound_of(held, lanes, k, last)
+    lanes.span[0] = span // counts.shape[0]
+    if shift >= 0:
+        clear_spots(lanes.spots)
