@@ -26,7 +26,7 @@ from dshift.metrics import (
 from dshift.sources import Samples
 
 # Rows that are placed, moved or hashed at a time: temporaries stay small beside the matrix.
-ROWS_AT_A_TIME = 8192
+ROWS_AT_A_TIME = 8192  # `planning` knows it
 
 
 @dataclass(frozen=True)
@@ -68,14 +68,13 @@ def load_points(
     valid = np.empty(samples.n_samples, dtype=bool)
     totals = TotalsSeen()
     normalize = metric is None or metric.normalize
+    numbers = np.arange(samples.n_samples).reshape(samples.shape)
     for block in samples.blocks():
-        rows = samples.read(block)
-        found = share_rows(rows.reshape(-1, samples.n_bins), kind, normalize, segments)
-        totals.add(found)
-        shares.reshape(*samples.shape, n_coords)[block] = found.values.reshape(
-            *rows.shape[:-1], n_coords
-        )
-        valid.reshape(samples.shape)[block] = found.valid.reshape(rows.shape[:-1])
+        rows, where = samples.read(block).reshape(-1, samples.n_bins), numbers[block].ravel()
+        for part in _row_ranges(len(rows)):  # a block may be all there is; what it becomes is wider
+            found = share_rows(rows[part], kind, normalize, segments)
+            totals.add(found)
+            shares[where[part]], valid[where[part]] = found.values, found.valid
     if not valid.all():
         _refuse_or_drop(samples, valid, invalid)
         shares = _keep(shares, valid)

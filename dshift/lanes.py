@@ -16,11 +16,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dshift.kernels import inlined, jit
-from dshift.simd import LANES, find_crossing, highest_bit, lowest_bit, popcount
+from dshift.listing import (
+    SCANNED,
+    Listing,
+    begin_list,
+    clear_spots,
+    has,
+    list_more,
+    mark_spots,
+)
+from dshift.simd import LANES, find_crossing, lowest_bit, popcount
 
 FEW = 16  # members that are sorted rather than walked to
 FEW_OF = 2048  # and one more for so many rows, since lists are longer where members are rare
-SCANNED = 64  # rows looked at for the list at a time
 SPARSE = 2  # ranks are marked first if possible rows are fewer than this part of those looked at
 APART = 3  # points move together if they share at least this part of their members
 FARTHEST = 60_000  # members between bound and median that 16 bits count
@@ -39,11 +47,12 @@ class Lanes(NamedTuple):
     size: Any  # (LANES, 2) int64: number of members, and their pull
     below: Any  # (p, LANES) int64: pull of the members below the bound
     spots: Any  # (p, words) uint64: ranks of possible rows, where these are few
+    marked: Any  # (1,) bool: whether they are
     span: Any  # (1,) int64: places of a column that were looked at for the last points
-    listed: Any  # (2 (n + SCANNED),) int32: slots, outwards from the middle
-    absent: Any  # (2 (n + SCANNED),) uint64: the lanes that they are no members of
-    ends: Any  # (2,) int64: behind the last listed row upwards, and before the last downwards
-    edges: Any  # (2,) int64: the place in the column to look at next, upwards and downwards
+    listed: Any  # the list of a column, as in `Listing`
+    absent: Any
+    ends: Any
+    edges: Any
     needed: Any  # (2, LANES) uint16: minus the members that a lane still needs, in each direction
     crossed: Any  # (1,) uint64: lanes that needed no more than the last row
     at: Any  # (LANES,) int64: where the lower median is listed
@@ -62,6 +71,7 @@ def make_lanes(n_rows: int, n_columns: int, n_ranks: int) -> Lanes:
         size=np.zeros((LANES, 2), np.int64),
         below=np.zeros((n_columns, LANES), np.int64),
         spots=np.zeros((n_columns, -(-n_ranks // LANES)), np.uint64),
+        marked=np.zeros(1, np.bool_),
         span=np.zeros(1, np.int64),
         listed=np.empty(2 * (n_rows + SCANNED), np.int32),
         absent=np.empty(2 * (n_rows + SCANNED), np.uint64),
@@ -80,7 +90,7 @@ def make_lanes(n_rows: int, n_columns: int, n_ranks: int) -> Lanes:
 
 @jit
 def apart(lanes):
-    """Whether the last lane filled shares less than half of its members with the first."""
+    """Whether the last lane filled shares too few of its members with the first one."""
     first, last = lanes.members[0], lanes.members[lanes.filled[0] - 1]
     n_shared, n_last = 0, 0
     for tile in range(first.shape[0]):
@@ -115,133 +125,23 @@ def mark_members(lanes, n_lanes):
 
 
 @inlined
-def _has(words, slot):
-    """Whether a row is set, as a number."""
-    return np.int64((words[slot >> 6] >> np.uint64(slot & 63)) & _ONE)
-
-
-@inlined
 def _pull_of(pulls, slot):
+    """Pull of a row; `pulls` are empty where every row pulls 1."""
     return pulls[slot] if pulls.shape[0] > 0 else 1
-
-
-# ---------------------------------------------------------------- lists
-
-
-@jit
-def mark_spots(held, possible, spots):
-    """Mark the ranks of the possible rows in all columns."""
-    for tile in range(possible.shape[0]):
-        word = possible[tile]
-        while word != _NONE:
-            slot = tile * LANES + lowest_bit(word)
-            word &= word - _ONE
-            for k in range(spots.shape[0]):
-                rank = np.int64(held.ranks[slot, k])
-                spots[k, rank >> 6] |= _ONE << np.uint64(rank & 63)
-
-
-@jit
-def clear_spots(spots):
-    """Take all marks away."""
-    for k in range(spots.shape[0]):
-        for word in range(spots.shape[1]):
-            spots[k, word] = _NONE
-
-
-@inlined
-def _list_rank(order, possible, k, rank, shift, step, listed, end):
-    """List the possible rows of a rank; the end of the list then."""
-    for i in range(1 << shift):
-        place = (rank << shift) + (i if step > 0 else (1 << shift) - 1 - i)
-        if place < order.shape[1]:
-            slot = np.int64(order[k, place])
-            listed[end] = slot
-            end += step * _has(possible, slot)
-    return end
-
-
-@jit
-def _list_spots(order, possible, spots, shift, k, side, listed, end, edge):
-    """List rows of one side by the marks of their ranks; end of the list and edge then."""
-    before, n_words = end, spots.shape[1]
-    at = (edge >> shift) >> 6
-    if side == 0:
-        word = spots[k, at] & (~_NONE << np.uint64((edge >> shift) & 63)) if at < n_words else _NONE
-        while True:
-            while word != _NONE:
-                rank = (at << 6) + lowest_bit(word)
-                word &= word - _ONE
-                end = _list_rank(order, possible, k, rank, shift, 1, listed, end)
-            at += 1
-            if end != before or at >= n_words:
-                return end, (at << 6) << shift
-            word = spots[k, at]
-    word = spots[k, at] & (~_NONE >> np.uint64(63 - ((edge >> shift) & 63))) if at >= 0 else _NONE
-    while True:
-        while word != _NONE:
-            bit = highest_bit(word)
-            word ^= _ONE << np.uint64(bit)
-            end = _list_rank(order, possible, k, (at << 6) + bit, shift, -1, listed, end)
-        at -= 1
-        if end != before or at < 0:
-            return end, (((at + 1) << 6) << shift) - 1
-        word = spots[k, at]
-
-
-@jit
-def _list_more(order, possible, masks, spots, shift, k, side, listed, absent, ends, edges):
-    """List more rows of one side; its end now, which moves unless the column ends."""
-    before, end, edge, n_rows = ends[side], ends[side], edges[side], order.shape[1]
-    if shift >= 0:
-        end, edge = _list_spots(order, possible, spots, shift, k, side, listed, end, edge)
-    while end == before and 0 <= edge < n_rows:
-        if side == 0:
-            for place in range(edge, min(edge + SCANNED, n_rows)):
-                slot = np.int64(order[k, place])
-                listed[end] = slot  # stays if the next line counts it
-                end += _has(possible, slot)
-            edge += SCANNED
-        else:
-            for place in range(edge, max(edge - SCANNED, -1), -1):
-                slot = np.int64(order[k, place])
-                listed[end] = slot
-                end -= _has(possible, slot)
-            edge -= SCANNED
-    ends[side], edges[side] = end, edge
-    for i in range(min(before, end + 1), max(before + 1, end)):
-        absent[i] = ~masks[listed[i]]
-    return end
 
 
 # ---------------------------------------------------------------- medians
 
 
 @jit
-def _cross_lanes(
-    order,
-    possible,
-    masks,
-    spots,
-    shift,
-    k,
-    side,
-    pending,
-    listed,
-    absent,
-    ends,
-    edges,
-    needed,
-    crossed,
-    at,
-):
+def _cross_lanes(listing, k, side, pending, needed, crossed, at):
     """at[lane] = where the row is listed with which a pending lane has what it needs."""
     step = 1 - 2 * side
-    i = end = ends[side]  # where the list begins
+    i = end = listing.ends[side]  # where the list begins
     while pending != _NONE:
         if i == end:
-            end = _list_more(order, possible, masks, spots, shift, k, side, listed, absent, ends, edges)
-        i = find_crossing(absent, i, end, step, needed, side, crossed)
+            end = list_more(listing, k, side)
+        i = find_crossing(listing.absent, i, end, step, needed, side, crossed)
         if i != end:
             now = crossed[0] & pending
             pending &= ~now
@@ -252,34 +152,19 @@ def _cross_lanes(
 
 
 @jit
-def _cross_lane(
-    held,
-    possible,
-    masks,
-    spots,
-    shift,
-    k,
-    lane,
-    before,
-    need,
-    listed,
-    absent,
-    ends,
-    edges,
-    middle,
-):
+def _cross_lane(listing, pulls, k, lane, before, need):
     """Where the row is listed with which the pull of a lane's members reaches `need`.
 
     `before` is their pull below the bound. Returns the place, and the pull with that row.
     """
     side = np.int64(before >= need)
     bit, step = np.uint64(lane), 1 - 2 * side
-    i = middle - side
+    i = listing.listed.shape[0] // 2 - side
     while True:
-        if i == ends[side]:
-            _list_more(held.order, possible, masks, spots, shift, k, side, listed, absent, ends, edges)
-        if (absent[i] >> bit) & _ONE == _NONE:
-            pull = _pull_of(held.pulls, listed[i])
+        if i == listing.ends[side]:
+            list_more(listing, k, side)
+        if (listing.absent[i] >> bit) & _ONE == _NONE:
+            pull = _pull_of(pulls, listing.listed[i])
             if side == 0 and before + pull >= need:
                 return i, before + pull
             if side == 1 and before - pull < need:
@@ -344,36 +229,14 @@ def _direct_lanes(lanes, n_lanes, k, walking):
 
 
 @jit
-def _find_in_column(held, lanes, n_lanes, shift, k, place, walking, moved, first):
-    """Medians of the lanes `walking` in column k, by lists that begin at `place`."""
-    order, possible, masks, spots = held.order, lanes.possible, lanes.masks, lanes.spots
-    listed, absent, ends, edges = lanes.listed, lanes.absent, lanes.ends, lanes.edges
+def _find_in_column(held, lanes, listing, n_lanes, k, walking):
+    """Rows of the lower and the upper median in column k, of the lanes `walking`."""
     size, below, at, found = lanes.size, lanes.below, lanes.at, lanes.found
-    middle = listed.shape[0] // 2
-    ends[0], ends[1] = middle, middle - 1
-    edges[0], edges[1] = place, place - 1
     upwards, farthest = _direct_lanes(lanes, n_lanes, k, walking)
     together = held.pulls.shape[0] == 0 and farthest < FARTHEST
     if together:
-        for side in range(2):
-            pending = walking & ~upwards if side else upwards
-            _cross_lanes(
-                order,
-                possible,
-                masks,
-                spots,
-                shift,
-                k,
-                side,
-                pending,
-                listed,
-                absent,
-                ends,
-                edges,
-                lanes.needed,
-                lanes.crossed,
-                at,
-            )
+        _cross_lanes(listing, k, 0, upwards, lanes.needed, lanes.crossed, at)
+        _cross_lanes(listing, k, 1, walking & ~upwards, lanes.needed, lanes.crossed, at)
     for lane in range(n_lanes):
         bit, total = np.uint64(lane), size[lane, 1]
         if (walking >> bit) & _ONE == _NONE:
@@ -381,33 +244,22 @@ def _find_in_column(held, lanes, n_lanes, shift, k, place, walking, moved, first
         lower, upper = (total + 1) // 2, total // 2 + 1
         reached = lower
         if not together:
-            before = below[k, lane]
-            at[lane], reached = _cross_lane(
-                held,
-                possible,
-                masks,
-                spots,
-                shift,
-                k,
-                lane,
-                before,
-                lower,
-                listed,
-                absent,
-                ends,
-                edges,
-                middle,
-            )
+            at[lane], reached = _cross_lane(listing, held.pulls, k, lane, below[k, lane], lower)
         i = at[lane]
-        slot = np.int64(listed[i])
+        slot = np.int64(listing.listed[i])
         found[0, lane], lanes.before[lane] = slot, reached - _pull_of(held.pulls, slot)
         while reached < upper:  # the next member, whatever it pulls
             i += 1
-            if i == ends[0]:
-                _list_more(order, possible, masks, spots, shift, k, 0, listed, absent, ends, edges)
-            reached += np.int64(~(absent[i] >> bit) & _ONE)
-        found[1, lane] = listed[i]
-    for lane in range(n_lanes):  # apart from the walks, so that cache misses overlap
+            if i == listing.ends[0]:
+                list_more(listing, k, 0)
+            reached += np.int64(~(listing.absent[i] >> bit) & _ONE)
+        found[1, lane] = listing.listed[i]
+
+
+@jit
+def _take_values(held, found, n_lanes, k, walking, moved, first):
+    """Midpoints of the medians found; apart from the walks, so that cache misses overlap."""
+    for lane in range(n_lanes):
         if (walking >> np.uint64(lane)) & _ONE != _NONE:
             low = held.coords[held.rows[found[0, lane]], k]
             high = held.coords[held.rows[found[1, lane]], k]
@@ -422,10 +274,33 @@ def _bound_of(held, lanes, k, lane):
     place = rank << held.shift
     while np.int64(held.order[k, place]) != slot:  # rows of the same rank may lie before it
         other = np.int64(held.order[k, place])
-        if _has(lanes.possible, other) and (lanes.masks[other] >> np.uint64(lane)) & _ONE != _NONE:
+        if has(lanes.possible, other) and (lanes.masks[other] >> np.uint64(lane)) & _ONE != _NONE:
             before -= _pull_of(held.pulls, other)
         place += 1
     return rank, before
+
+
+@jit
+def _begin_listing(held, lanes):
+    """What may be listed for the members that lanes have; with marks where they are rare."""
+    n_possible = 0
+    for tile in range(lanes.possible.shape[0]):
+        n_possible += np.int64(popcount(lanes.possible[tile]))
+    lanes.marked[0] = SPARSE * n_possible < lanes.span[0]
+    if lanes.marked[0]:
+        mark_spots(held.ranks, lanes.possible, lanes.spots)
+    return Listing(
+        held.order,
+        held.shift,
+        lanes.possible,
+        lanes.masks,
+        lanes.spots,
+        lanes.marked,
+        lanes.listed,
+        lanes.absent,
+        lanes.ends,
+        lanes.edges,
+    )
 
 
 @jit
@@ -445,22 +320,15 @@ def take_medians(held, bounds, counts, lanes, n_lanes, moved, first):
             _medians_of_few(held, lanes.masks, lanes.possible, lane, n_members, total, result)
     if walking == _NONE:
         return
-    n_possible = 0
-    for tile in range(lanes.possible.shape[0]):
-        n_possible += np.int64(popcount(lanes.possible[tile]))
-    shift = -1
-    if SPARSE * n_possible < lanes.span[0]:
-        shift = held.shift
-        mark_spots(held, lanes.possible, lanes.spots)
-    last = n_lanes - 1
-    moves = (walking >> np.uint64(last)) & _ONE != _NONE
-    span = 0
+    listing = _begin_listing(held, lanes)
+    last, span = n_lanes - 1, 0
     for k in range(counts.shape[0]):
-        place = np.int64(bounds[k]) << held.shift
-        _find_in_column(held, lanes, n_lanes, shift, k, place, walking, moved, first)
+        begin_list(listing, np.int64(bounds[k]) << held.shift)
+        _find_in_column(held, lanes, listing, n_lanes, k, walking)
+        _take_values(held, lanes.found, n_lanes, k, walking, moved, first)
         span += lanes.edges[0] - lanes.edges[1]
-        if moves:
+        if (walking >> np.uint64(last)) & _ONE != _NONE:
             bounds[k], counts[k] = _bound_of(held, lanes, k, last)
     lanes.span[0] = span // counts.shape[0]
-    if shift >= 0:
+    if lanes.marked[0]:
         clear_spots(lanes.spots)

@@ -95,9 +95,9 @@ def l1_tile(typingctx, codes, tile, points, first, n_columns, distances):
             column.add_incoming(_I64(0), before)
             sums = [builder.phi(half) for _ in range(QUERIES)]
             lanes = _load(
-                builder, half, builder.gep(
-                    tile_at, [builder.add(builder.mul(column, _I64(LANES)), _I64(start))]
-                )
+                builder,
+                half,
+                builder.gep(tile_at, [builder.add(builder.mul(column, _I64(LANES)), _I64(start))]),
             )
             totals = []
             for query, partial in zip(queries, sums, strict=True):
@@ -113,13 +113,11 @@ def l1_tile(typingctx, codes, tile, points, first, n_columns, distances):
 
             builder.position_at_end(done)
             results = [builder.phi(half) for _ in range(QUERIES)]
-            for q, (result, total) in enumerate(zip(results, totals, strict=True)):
+            for result, total in zip(results, totals, strict=True):
                 result.add_incoming(zero, before)
                 result.add_incoming(total, loop)
             for q, result in enumerate(results):
-                target = _pointer(
-                    context, builder, sig.args[5], out_v, _I64(q * LANES + start)
-                )
+                target = _pointer(context, builder, sig.args[5], out_v, _I64(q * LANES + start))
                 builder.store(result, builder.bitcast(target, half.as_pointer())).align = 2
 
         sum_columns(0)
@@ -258,7 +256,8 @@ def find_crossing(typingctx, absent, first, last, step, needed, side, crossed):
         own, zero = ir.Constant(part, [1 << i for i in range(16)]), ir.Constant(part, [0] * 16)
         entry = builder.block
         loop, again, hit, done = (
-            builder.append_basic_block(f"crossing.{name}") for name in ("row", "next", "hit", "done")
+            builder.append_basic_block(f"crossing.{name}")
+            for name in ("row", "next", "hit", "done")
         )
         builder.cbranch(builder.icmp_signed("!=", args[1], args[2]), loop, done)
 
@@ -266,7 +265,9 @@ def find_crossing(typingctx, absent, first, last, step, needed, side, crossed):
         i, lanes = builder.phi(_I64), [builder.phi(part) for _ in parts]
         counted, open_ = [], []
         for q in parts:
-            quarter = builder.load(builder.gep(rows, [builder.add(builder.shl(i, _I64(2)), _I64(q))]))
+            quarter = builder.load(
+                builder.gep(rows, [builder.add(builder.shl(i, _I64(2)), _I64(q))])
+            )
             missing = builder.and_(_splat(builder, quarter, part), own)  # 0 in lanes that count
             counts = builder.sext(builder.icmp_unsigned("==", missing, zero), part)
             counted.append(builder.sub(lanes[q], counts))

@@ -1,7 +1,7 @@
 """Every fast path against the slow one: the index, the groups and the memo change no bit.
 
 What the compiled loops choose by size is forced here by size: many points for groups within groups,
-few members for sorting, many rows for lists that begin anew and for ranks that several rows share.
+few members for sorting, many rows for ranks that several rows share, rare members for marks.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dshift import crowd, groups, index, lanes, shift, tiles
+from dshift import chains, crowd, groups, index, lanes, listing, shift, tiles
 from dshift.field import Field
 from dshift.metrics import make_embedding
 from dshift.visited import Memo
@@ -147,15 +147,15 @@ def test_groups_within_groups(pulled: bool) -> None:
 
 
 @pytest.mark.parametrize("pulled", [False, True])
-def test_lists_begin_anew_and_ranks_are_shared(pulled: bool, monkeypatch: Any) -> None:
-    """So many members that a walk from one group to the next leaves its list; shift is not 0."""
+def test_ranks_are_shared(pulled: bool, monkeypatch: Any) -> None:
+    """Many rows of one rank, and points that are far from those before them."""
     monkeypatch.setattr(index, "RANK_BITS", 7)
     points = clumps(9_000, 3, seed=2)
     pulls = np.random.default_rng(1).integers(1, 2**40, len(points)) if pulled else None
     field = even_field(points, typical_distance(points), pulls)
     built = index.build_index(field)
     assert built.held.shift > 4
-    assert len(points) > 8 * lanes.SCANNED
+    assert len(points) > 8 * listing.SCANNED
     rng = np.random.default_rng(3)
     seeds = points[rng.permutation(len(points))[:60]]
     expected = slow_steps(field, seeds)
@@ -165,6 +165,50 @@ def test_lists_begin_anew_and_ranks_are_shared(pulled: bool, monkeypatch: Any) -
         seeds, expected, strict=True
     ):  # each a group of its own, far from the last
         np.testing.assert_array_equal(crowd.step_together(built, seed[None])[0], end)
+
+
+@pytest.mark.parametrize("rank_bits", [16, 11])
+@pytest.mark.parametrize("pulled", [False, True])
+def test_ranks_of_rare_members_are_marked(pulled: bool, rank_bits: int, monkeypatch: Any) -> None:
+    """Small clumps, so that the list would pass many rows for each that it keeps."""
+    monkeypatch.setattr(index, "RANK_BITS", rank_bits)
+    rng = np.random.default_rng(6)
+    centres = rng.integers(0, 2**20, (60, 3))
+    points = 2 * (np.repeat(centres, 150, axis=0) + rng.integers(-(2**12), 2**12, (9_000, 3)))
+    pulls = rng.integers(1, 9, len(points)) if pulled else None
+    field = even_field(points, 2**14, pulls)
+    built = index.build_index(field)
+    assert (built.held.shift > 0) == (rank_bits < 14)
+    seeds = points[rng.permutation(len(points))[:60]]
+    expected = slow_steps(field, seeds)
+    np.testing.assert_array_equal(crowd.step_together(built, seeds), expected)
+    with built.nest(1) as nest:
+        pass
+    for seed, end in zip(seeds, expected, strict=True):
+        nest.lanes.span[0] = len(points)  # as if the points before had made the list look so far
+        np.testing.assert_array_equal(crowd.step_together(built, seed[None])[0], end)
+        assert nest.lanes.marked[0]
+        assert not nest.lanes.spots.any()
+
+
+@pytest.mark.parametrize("n_lanes", [1, 2, 63, 64, 65, 129])
+def test_lanes_that_are_not_full(n_lanes: int) -> None:
+    points = clumps(2_000, 5, seed=7)
+    step_both(even_field(points, typical_distance(points)), points[:n_lanes])
+
+
+def test_points_far_apart_do_not_share_lanes() -> None:
+    """Two clumps of equal size, in turns: each call has both, and ends with the lanes of one."""
+    rng = np.random.default_rng(8)
+    points = 2 * rng.integers(0, 2**10, (1_000, 4))
+    points[::2] += 2**30
+    field = even_field(points, 2**12)
+    built = index.build_index(field)
+    np.testing.assert_array_equal(crowd.step_together(built, points), slow_steps(field, points))
+    with built.nest(len(points)) as nest:
+        near = points[built.held.rows][:, 0] < 2**29
+        bits = np.unpackbits(nest.lanes.possible.view(np.uint8), bitorder="little")[: len(points)]
+        assert near[bits.astype(bool)].all() or not near[bits.astype(bool)].any()
 
 
 @pytest.mark.parametrize("n_near", [0, 1, 2, lanes.FEW, lanes.FEW + 1, lanes.FEW + 2])
@@ -186,6 +230,7 @@ def test_more_rows_than_16_bits_count() -> None:
     built = index.build_index(field)
     assert built.held.shift == 2
     assert built.held.order.dtype == np.uint32
+    assert len(points) // 2 > lanes.FARTHEST > chains.TALLIED - 1
     step_both(field, points[:5])
 
 
