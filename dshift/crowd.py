@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dshift import groups, tiles
-from dshift.index import Index
+from dshift import groups
+from dshift.index import Index, neighbours_together
 from dshift.metrics import Int
 from dshift.modes import unique_rows
 from dshift.shift import Climbed
@@ -87,7 +87,7 @@ def step_together(index: Index, points: Int, stats: Stats | None = None) -> Int:
     """Return the next point of each of `points` (m, p)."""
     if points.shape[0] == 0 or index.n_rows == 0 or index.n_columns == 0:
         return points.copy()
-    order = tiles.order_points(points, ORDER_LEAF)
+    order = neighbours_together(points, ORDER_LEAF)
     ordered = points[order]
     stepped = ordered.copy()
     with index.nest(len(points)) as nest:

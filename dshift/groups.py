@@ -15,7 +15,7 @@ import numpy as np
 
 from dshift.chains import Chain, change_members, choose_state, count_changed, make_chain
 from dshift.kernels import jit
-from dshift.lanes import Lanes, apart, make_lanes, mark_members, take_medians
+from dshift.lanes import Lanes, begin_lanes, full_or_apart, make_lanes, mark_members, take_medians
 from dshift.simd import LANES, QUERIES, popcount
 from dshift.tiles import classify, enclose, encode_points, nearer
 
@@ -133,23 +133,29 @@ def _leave(nest, depth, part):
 
 
 @jit
-def _resolve(held, point, which, n_open, own, unsure):
-    """Decide by exact distance what the codes left open."""
-    for i in range(n_open):
-        if unsure[i] != _NONE:
-            own[i] |= nearer(held, point, np.int64(which[i]), unsure[i])
+def _decide(held, nest, depth, points, first, last):
+    """Decide the open rows of a group for up to four of its points, first..last - 1."""
+    which, words, n_open = nest.which[depth], nest.words[depth], nest.n_open[depth]
+    inside, unsure = nest.inside[depth], nest.unsure[depth]
+    encode_points(held, points, first, last, nest.codes, nest.slack)
+    classify(held, which, words, n_open, nest.codes, nest.slack, inside, unsure)
+    nest.n_pairs[0] += (last - first) * n_open * LANES
+    for j in range(first, last):
+        for i in range(n_open):
+            if unsure[j - first, i] != _NONE:
+                tile = np.int64(which[i])
+                inside[j - first, i] |= nearer(held, points[j], tile, unsure[j - first, i])
 
 
 @jit
-def _fill_lane(nest, which, n_open, own):
-    """Make the members of a point those of the next lane."""
-    lanes, common = nest.lanes, nest.common
+def _fill_lane(nest, depth, number):
+    """Make the members of the point `number` of four those of the lane behind the last one."""
+    lanes, common, which = nest.lanes, nest.common, nest.which[depth]
     members = lanes.members[lanes.filled[0]]
     for tile in range(common.shape[0]):
         members[tile] = common[tile]
-    for i in range(n_open):
-        members[which[i]] |= own[i]
-    lanes.filled[0] += 1
+    for i in range(nest.n_open[depth]):
+        members[which[i]] |= nest.inside[depth, number, i]
 
 
 @jit
@@ -165,8 +171,8 @@ def _count_lane(held, nest, state, lane):
 
 
 @jit
-def _flush(held, nest, moved, stop):
-    """Move the points that lanes were filled for: the last is stop - 1."""
+def _move(held, nest, moved, stop):
+    """Move the points of the lanes that are filled: the last is stop - 1."""
     chain, lanes, n_lanes = nest.chain, nest.lanes, nest.lanes.filled[0]
     if n_lanes == 0:
         return
@@ -176,37 +182,15 @@ def _flush(held, nest, moved, stop):
     mark_members(lanes, n_lanes)
     bounds, counts = chain.bounds[state], chain.counts[state]
     take_medians(held, bounds, counts, lanes, n_lanes, moved, stop - n_lanes)
-    lanes.filled[0] = 0
-
-
-@jit
-def _settle(held, nest, depth, points, start, stop, moved):
-    """Decide the open rows of a group for each of its points, and move points by the lanes full."""
-    which, words, n_open = nest.which[depth], nest.words[depth], nest.n_open[depth]
-    inside, unsure = nest.inside[depth], nest.unsure[depth]
-    for first in range(start, stop, QUERIES):
-        last = min(first + QUERIES, stop)
-        encode_points(held, points, first, last, nest.codes, nest.slack)
-        classify(held, which, words, n_open, nest.codes, nest.slack, inside, unsure)
-        nest.n_pairs[0] += (last - first) * n_open * LANES
-        for j in range(first, last):
-            own = inside[j - first]
-            _resolve(held, points[j], which, n_open, own, unsure[j - first])
-            _fill_lane(nest, which, n_open, own)
-            if apart(nest.lanes):
-                nest.lanes.filled[0] -= 1
-                _flush(held, nest, moved, j)
-                _fill_lane(nest, which, n_open, own)
-            if nest.lanes.filled[0] == LANES:
-                _flush(held, nest, moved, j + 1)
+    begin_lanes(lanes)
 
 
 @jit
 def step_points(held, nest, points, moved):
     """moved[j] = the next point of points[j], for all of them; `moved` begins as a copy."""
+    depth = np.int64(0)  # a plain 0 would have functions compiled for that very number
     _open_all(held, nest)
-    _divide(held, nest, points, 0, 0, points.shape[0])
-    depth = 0
+    _divide(held, nest, points, depth, depth, points.shape[0])
     while depth >= 0:
         part = nest.part[depth]
         if part == QUERIES:
@@ -223,7 +207,14 @@ def step_points(held, nest, points, moved):
         if n_points > SPLIT_POINTS and n_points * n_rows > SPLIT_WORK:
             depth += 1
             _divide(held, nest, points, depth, start, stop)
-        else:
-            _settle(held, nest, depth + 1, points, start, stop, moved)
-            _leave(nest, depth, part)
-    _flush(held, nest, moved, points.shape[0])
+            continue
+        for first in range(start, stop, QUERIES):
+            last = min(first + QUERIES, stop)
+            _decide(held, nest, depth + 1, points, first, last)
+            for j in range(first, last):
+                _fill_lane(nest, depth + 1, j - first)
+                if full_or_apart(nest.lanes):
+                    _move(held, nest, moved, j)
+                nest.lanes.filled[0] += 1
+        _leave(nest, depth, part)
+    _move(held, nest, moved, points.shape[0])

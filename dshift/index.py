@@ -78,15 +78,14 @@ class Index:
 
 def build_index(samples: Field) -> Index:
     """Index the samples of an exact field."""
-    coords, thresholds = samples.points.view(), np.ascontiguousarray(samples.reach)
-    coords.flags.writeable = False  # one type of arguments, so that numba compiles once
+    coords, thresholds = read_only(samples.points), np.ascontiguousarray(samples.reach)
     n, p = coords.shape
     lows, unit, divisor = _choose_unit(coords, thresholds)
     n_tiles = -(-n // LANES)
     codes = aligned_empty((n_tiles, p, LANES), np.uint16)
     codes[-1:] = 0
     residuals = np.zeros(n_tiles * LANES, np.int64)
-    rows = tiles.order_points(coords, LANES)
+    rows = neighbours_together(coords)
     tiles.encode_tiles(coords, rows, lows, unit, codes, residuals)
     reach_in, reach_out = _reaches(thresholds[rows], residuals, unit)
     shift = max(0, (n - 1).bit_length() - RANK_BITS)
@@ -112,10 +111,17 @@ def build_index(samples: Field) -> Index:
     )
 
 
-def neighbours_together(points: Int) -> Int:
-    """Return an order of points in which neighbours are near each other."""
-    order: Int = tiles.order_points(points, LANES)
+def neighbours_together(points: Int, at_least: int = LANES) -> Int:
+    """Return an order of points in which `at_least` neighbours, and more, are near each other."""
+    order: Int = tiles.order_points(read_only(points), at_least)
     return order
+
+
+def read_only(points: Int) -> Int:
+    """Return a view of one type, so that numba compiles for it once."""
+    view = points.view()
+    view.flags.writeable = False
+    return view
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: type) -> NDArray[Any]:

@@ -40,7 +40,7 @@ _NONE = np.uint64(0)
 class Lanes(NamedTuple):
     """Scratch for the points that are moved together."""
 
-    members: Any  # (LANES, tiles) uint64: of each lane
+    members: Any  # (LANES + 1, tiles) uint64: of each lane, and of the next point
     filled: Any  # (1,) int64: how many lanes have members
     masks: Any  # (slots,) uint64: the lanes that a row is a member of, where it is possible
     possible: Any  # (tiles,) uint64: rows that are a member of any lane
@@ -64,7 +64,7 @@ def make_lanes(n_rows: int, n_columns: int, n_ranks: int) -> Lanes:
     """Return scratch."""
     n_tiles = -(-n_rows // LANES)
     return Lanes(
-        members=np.zeros((LANES, n_tiles), np.uint64),
+        members=np.zeros((LANES + 1, n_tiles), np.uint64),
         filled=np.zeros(1, np.int64),
         masks=np.zeros(n_tiles * LANES, np.uint64),
         possible=np.zeros(n_tiles, np.uint64),
@@ -89,14 +89,26 @@ def make_lanes(n_rows: int, n_columns: int, n_ranks: int) -> Lanes:
 
 
 @jit
-def apart(lanes):
-    """Whether the last lane filled shares too few of its members with the first one."""
-    first, last = lanes.members[0], lanes.members[lanes.filled[0] - 1]
-    n_shared, n_last = 0, 0
+def full_or_apart(lanes):
+    """Whether the lane behind the last one has no place, or shares too little with the first."""
+    n_lanes = lanes.filled[0]
+    if n_lanes == LANES:
+        return True
+    first, new = lanes.members[0], lanes.members[n_lanes]
+    n_shared, n_new = 0, 0
     for tile in range(first.shape[0]):
-        n_shared += np.int64(popcount(first[tile] & last[tile]))
-        n_last += np.int64(popcount(last[tile]))
-    return APART * n_shared < n_last
+        n_shared += np.int64(popcount(first[tile] & new[tile]))
+        n_new += np.int64(popcount(new[tile]))
+    return APART * n_shared < n_new
+
+
+@jit
+def begin_lanes(lanes):
+    """Begin anew with the members behind the last lane."""
+    n_lanes = lanes.filled[0]
+    for tile in range(lanes.members.shape[1]):
+        lanes.members[0, tile] = lanes.members[n_lanes, tile]
+    lanes.filled[0] = 0
 
 
 @jit
@@ -235,8 +247,9 @@ def _find_in_column(held, lanes, listing, n_lanes, k, walking):
     upwards, farthest = _direct_lanes(lanes, n_lanes, k, walking)
     together = held.pulls.shape[0] == 0 and farthest < FARTHEST
     if together:
-        _cross_lanes(listing, k, 0, upwards, lanes.needed, lanes.crossed, at)
-        _cross_lanes(listing, k, 1, walking & ~upwards, lanes.needed, lanes.crossed, at)
+        for side in range(2):  # one after the other in so many words would be compiled twice
+            pending = walking & ~upwards if side else upwards
+            _cross_lanes(listing, k, side, pending, lanes.needed, lanes.crossed, at)
     for lane in range(n_lanes):
         bit, total = np.uint64(lane), size[lane, 1]
         if (walking >> bit) & _ONE == _NONE:
@@ -251,7 +264,7 @@ def _find_in_column(held, lanes, listing, n_lanes, k, walking):
         while reached < upper:  # the next member, whatever it pulls
             i += 1
             if i == listing.ends[0]:
-                list_more(listing, k, 0)
+                list_more(listing, k, np.int64(0))
             reached += np.int64(~(listing.absent[i] >> bit) & _ONE)
         found[1, lane] = listing.listed[i]
 
