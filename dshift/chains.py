@@ -39,8 +39,9 @@ class Chain(NamedTuple):
     tally: Any  # (RANKS_AT_ONCE,) uint16
 
 
-def make_chain(n_rows: int, n_columns: int, padded: int) -> Chain:
+def make_chain(n_rows: int, n_columns: int) -> Chain:
     """Return a chain whose states have no members."""
+    padded = -(-n_columns // RANKS_AT_ONCE) * RANKS_AT_ONCE
     return Chain(
         members=np.zeros((STATES, -(-n_rows // LANES)), np.uint64),
         size=np.zeros((STATES, 2), np.int64),

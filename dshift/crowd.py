@@ -16,7 +16,7 @@ from dshift.index import Index, neighbours_together
 from dshift.metrics import Int
 from dshift.modes import unique_rows
 from dshift.shift import Climbed
-from dshift.visited import Memo, PointTable
+from dshift.visited import POINTS_A_SEED, Memo, PointTable
 
 ORDER_LEAF = 4  # points among which order does not matter
 
@@ -34,25 +34,53 @@ def climb_together(index: Index, points: Int, seeds: Int, memo: Memo | None = No
 
     The result depends on neither the memo nor on which seeds walk together.
     """
-    stats = Stats()
-    trail = PointTable(index.n_columns, capacity=64 + 4 * points.shape[0])
-    seed_ids = trail.add(points)
+    stats, most = Stats(), POINTS_A_SEED * points.shape[0]
+    n_iter = np.zeros(points.shape[0], np.int64)
+    trail = PointTable(index.n_columns, capacity=64 + points.shape[0] + most)
+    place = trail.add(points)  # of each seed, in the trail
+    n_seeds = trail.size
+    while True:
+        following, hops = _walk(index, trail, most, memo, stats)
+        whole = following.shape[0] == trail.size
+        following = np.concatenate([following, np.arange(following.shape[0], trail.size)])
+        hops = np.concatenate([hops, np.zeros(trail.size - hops.shape[0], np.int64)])
+        ends, lengths = _follow(following, hops)
+        n_iter += lengths[place]
+        place = ends[place]
+        if whole:
+            break
+        front, place = np.unique(place, return_inverse=True)
+        ahead = trail.points[front]
+        trail.clear()
+        place = trail.add(ahead)[place]
+        n_seeds = 0
+    if memo is not None:
+        _teach(memo, trail.points, ends, lengths, n_seeds)
+    ends, end_of_seed = np.unique(place, return_inverse=True)
+    modes, place = unique_rows(trail.points[ends])
+    return Climbed(
+        modes, place[end_of_seed], n_iter.astype(np.int32), seeds, stats.n_points, stats.n_pairs
+    )
+
+
+def _walk(
+    index: Index, trail: PointTable, most: int, memo: Memo | None, stats: Stats
+) -> tuple[Int, Int]:
+    """Step from the points of a trail, and from those that are reached, until none is new.
+
+    Returns where each one goes and in how many steps. The last points have not been stepped from
+    where the trail came to be longer than `most`.
+    """
     following, hops = np.empty(0, np.int64), np.empty(0, np.int64)
     while following.shape[0] < trail.size:
         first, last = following.shape[0], trail.size
-        fresh = trail.points[first:]
-        ends, steps = _advance(index, fresh, memo if first else None, stats)
+        if first and last > most:
+            break
+        ends, steps = _advance(index, trail.points[first:], memo, stats)
         ids = trail.add(ends)
         steps[ids == np.arange(first, last)] = 0
         following, hops = np.concatenate([following, ids]), np.concatenate([hops, steps])
-    following, hops = _follow(following, hops)
-    if memo is not None:
-        n_seeds = seed_ids.max(initial=-1) + 1
-        _teach(memo, trail.points, following, hops, n_seeds)
-    ends, end_of_seed = np.unique(following[seed_ids], return_inverse=True)
-    modes, place = unique_rows(trail.points[ends])
-    n_iter = hops[seed_ids].astype(np.int32)
-    return Climbed(modes, place[end_of_seed], n_iter, seeds, stats.n_points, stats.n_pairs)
+    return following, hops
 
 
 def _advance(index: Index, points: Int, memo: Memo | None, stats: Stats) -> tuple[Int, Int]:

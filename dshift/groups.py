@@ -53,11 +53,11 @@ def count_depths(n_points: int) -> int:
     return depths
 
 
-def make_nest(n_rows: int, n_columns: int, padded: int, n_points: int) -> Nest:
+def make_nest(n_rows: int, n_columns: int, n_points: int) -> Nest:
     """Return scratch for steps of up to `n_points` points."""
     depths, n_tiles = count_depths(n_points), -(-n_rows // LANES)
     return Nest(
-        chain=make_chain(n_rows, n_columns, padded),
+        chain=make_chain(n_rows, n_columns),
         lanes=make_lanes(n_rows, n_columns, min(n_rows, 1 << 16)),
         which=np.empty((depths, n_tiles), np.int32),
         words=np.empty((depths, n_tiles), np.uint64),

@@ -40,7 +40,7 @@ class Held(NamedTuple):
     reach_in: Any  # (tiles, 64) uint16: nearer, in units, is surely inside
     reach_out: Any  # (tiles, 64) uint16: farther is surely outside
     order: Any  # (p, n): slots by the value in a column; uint16 where that is enough
-    ranks: Any  # (n, padded p) uint16: place of a slot in the order of each column >> shift
+    ranks: Any  # (n, p) uint16: place of a slot in the order of each column >> shift
     shift: int
 
 
@@ -69,7 +69,7 @@ class Index:
         except IndexError:
             nest = None
         if nest is None or len(nest.which) < count_depths(n_points):
-            nest = make_nest(self.n_rows, self.n_columns, self.held.ranks.shape[1], n_points)
+            nest = make_nest(self.n_rows, self.n_columns, n_points)
         try:
             yield nest
         finally:
@@ -90,8 +90,10 @@ def build_index(samples: Field) -> Index:
     reach_in, reach_out = _reaches(thresholds[rows], residuals, unit)
     shift = max(0, (n - 1).bit_length() - RANK_BITS)
     order = np.empty((p, n), np.uint32 if shift else np.uint16)
-    ranks = aligned_empty((n, -(-p // RANKS_AT_ONCE) * RANKS_AT_ONCE), np.uint16)
-    ranks[:, p:] = 0
+    # Rows of ranks are read in whole vectors, beyond the end of the last one.
+    spare = aligned_empty((n * p + RANKS_AT_ONCE,), np.uint16)
+    spare[n * p :] = 0
+    ranks = spare[: n * p].reshape(n, p)
     columns.sort_columns(coords, rows, lows, divisor, 0, p, shift, order, ranks)
     return Index(
         Held(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from dshift.errors import PlanRefused
-from dshift.visited import LEAST_MEMO_BYTES, MEMO_PART
+from dshift.visited import LEAST_MEMO_BYTES, MEMO_PART, POINTS_A_SEED
 
 ENTRY_BYTES = 8
 # Seeds of one block share their walks, so blocks are as large as balance allows. Their size depends
@@ -21,12 +21,9 @@ MOST_SEEDS = 4096
 # Samples of a share of the labelling: worth a task.
 PART_SAMPLES = 16384
 PART_BYTES = 8 * 2**20
-# Points that a walk of its own visits, on real data.
-STEPS_A_SEED = 16
-# Of an index, for each coordinate: a code, a rank (of whole cache lines of coordinates), and a
-# place in the order of its column, which 16 bits hold for so many samples.
+# Of an index, for each coordinate: a code, a rank, and a place in the order of its column, which 16
+# bits hold for so many samples.
 CODE_BYTES = RANK_BYTES = 2
-RANKS_AT_ONCE = 32
 SHORT_ORDER_SAMPLES = 2**16
 # Of the rows that are read at a time; some of them at a time become shares.
 COPIES_WHILE_READING = 1
@@ -99,14 +96,13 @@ class Plan:
         if not self.indexed:
             return 0
         memo = max(LEAST_MEMO_BYTES, self.matrix_bytes // MEMO_PART)
-        ranks = -(-self.n_coords // RANKS_AT_ONCE) * RANKS_AT_ONCE * RANK_BYTES
         order = 2 if self.n_samples <= SHORT_ORDER_SAMPLES else 4
-        index = self.n_samples * (self.n_coords * (CODE_BYTES + order) + ranks)
+        index = self.n_samples * self.n_coords * (CODE_BYTES + RANK_BYTES + order)
         return index + min(memo, self._walk_bytes * self.n_seeds)
 
     @property
     def _walk_bytes(self) -> int:
-        return STEPS_A_SEED * self.n_coords * ENTRY_BYTES
+        return (POINTS_A_SEED + 1) * self.n_coords * ENTRY_BYTES
 
     def _working_bytes(self, indexed: bool) -> int:
         per_sample = 4 * ENTRY_BYTES + SCRATCH_BYTES * self.threads
@@ -186,7 +182,7 @@ def make_plan(
     """
     if block_size is None:
         least = LEAST_SEEDS_TOGETHER if indexed else LEAST_SEEDS
-        balanced = min(max(-(-n_seeds // ENOUGH_BLOCKS), least), MOST_SEEDS)
+        balanced = least if indexed else min(max(-(-n_seeds // ENOUGH_BLOCKS), least), MOST_SEEDS)
         block_size = max(balanced, -(-n_seeds // MOST_BLOCKS))
     shared = COPIES_WHILE_SHARING * min(rows_at_once, ROWS_SHARED_AT_ONCE)
     reading = (COPIES_WHILE_READING * rows_at_once + shared) * n_coords * ENTRY_BYTES

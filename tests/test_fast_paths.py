@@ -113,6 +113,18 @@ def test_a_memo_changes_no_bit(drawn: tuple[Field, Any], data: st.DataObject) ->
         assert fast(field, points, memo) == slow(field, points)
 
 
+@given(fields(), st.sampled_from([0, 1, 2]))
+def test_what_is_forgotten_changes_no_bit(drawn: tuple[Field, Any], points_a_seed: int) -> None:
+    """Blocks that remember no more than the points that they stand at, or little more."""
+    field, rng = drawn
+    points = field.points[rng.integers(0, len(field.points), 30)]
+    memo = Memo(field.points.shape[1], 2**20) if field.points.shape[1] else None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(crowd, "POINTS_A_SEED", points_a_seed)
+        for _ in range(2):
+            assert fast(field, points, memo) == slow(field, points)
+
+
 @settings(max_examples=20)
 @given(fields(most_rows=3_000, most_columns=40), st.booleans())
 def test_many_rows_and_columns(drawn: tuple[Field, Any], all_rows: bool) -> None:

@@ -259,7 +259,7 @@ def _steps(points: NDArray[np.int64]) -> tuple[int, Any]:
     """Return what brute force would handle, and the call: one whole step of many points."""
     index = _index(points)
     queries = points[index.held.rows[:256]]
-    nest = dshift.groups.make_nest(*points.shape, index.held.ranks.shape[1], len(queries))
+    nest = dshift.groups.make_nest(*points.shape, len(queries))
     moved = queries.copy()
     elements = len(queries) * points.size
     return elements, lambda: dshift.groups.step_points(index.held, nest, queries, moved)
