@@ -221,6 +221,7 @@ def test_a_refusal_says_the_numbers_and_the_remedy(plan: Plan, room: Room, messa
     with pytest.raises(PlanRefused) as refused:
         plan.held_in(room)
     assert str(refused.value) == message
+    assert plan.reading_bytes == 0
 
 
 # ---------------------------------------------------------------- what people read
