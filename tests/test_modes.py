@@ -304,7 +304,7 @@ def test_a_light_cluster_is_kept_by_default() -> None:
     assert found.cluster_of_mode.tolist() == [0, 1]
     assert found.sizes.tolist() == [0.5, 0.25]
     found = order([0, 1], densities=[1, 1], weights=[1, 2], min_cluster_size=2)
-    assert found.cluster_of_mode.tolist() == [0, NO_CLUSTER]
+    assert found.cluster_of_mode.tolist() == [0, -1]
 
 
 def test_sizes_are_whole_numbers_as_far_as_they_can_be_counted() -> None:

@@ -178,6 +178,7 @@ def test_walks_that_meet_are_walked_once() -> None:
     # 0 -> 1 -> 1.5 -> 2 -> 2: five samples are within reach of 2, two of them at one end.
     assert ends(found) == [(4, 2), (4, 3), (None, 0), (4, 2)]
     assert found.modes.tolist() == [[4]]
+    assert found.mode_of_seed.tolist() == [0, 0, -1, 0]
     assert found.seeds is seeds
     assert found.n_points == 5  # 1, 1.5 and 2, then 0, then -9
     assert found.n_pairs == 25
