@@ -120,9 +120,17 @@ class _Walk:
         self.field = field
         self.modes: list[Points] = []
         self.known: dict[bytes, tuple[int, int]] = {}  # point -> (mode, steps to it)
+        self.unreached: set[bytes] = set()  # points that no sample reaches
         self.n_steps = 0
 
     def end_of(self, seed: Points) -> tuple[int, int]:
+        """Return mode and number of steps of a seed; NO_MODE where no sample reaches the seed.
+
+        A walk may end at such a point all the same, if a center does not minimise: it is a mode
+        for that walk, and none for a seed, whichever comes first.
+        """
+        if seed.tobytes() in self.unreached:
+            return NO_MODE, 0
         path: list[Points] = []
         on_path: dict[bytes, int] = {}
         x = seed
@@ -131,9 +139,11 @@ class _Walk:
             path.append(x)
             onward = step(self.field, x)
             self.n_steps += 1
-            if onward is None and len(path) == 1:
-                self.known[x.tobytes()] = (NO_MODE, 0)
-            elif onward is None or onward.tobytes() == x.tobytes():
+            if onward is None:
+                self.unreached.add(x.tobytes())
+                if x is seed:
+                    return NO_MODE, 0
+            if onward is None or onward.tobytes() == x.tobytes():
                 self._add_mode(x)
             elif onward.tobytes() in on_path:
                 path = self._close_cycle(path, on_path[onward.tobytes()])

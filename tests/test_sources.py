@@ -673,3 +673,32 @@ def test_stale_edges_are_refused(edges):
     data = xr.DataArray(np.ones((2, 3)), dims=("s", "b"), attrs={"edges": edges})
     pattern = r"has the attribute `edges`=.*, and 3 bins need 4 finite, increasing edges: correct"
     refused(InvalidInput, pattern, data)
+
+
+def test_samples_that_are_read_at_once_or_travel_without_their_data(small_blocks):
+    counts = counts_of((3, 5, 4))
+    coords = {"x": [1, 2, 3], "b": [7, 8, 9, 10]}
+    lazy = xr.DataArray(
+        da.from_array(counts, chunks=(2, 2, 3)), dims=("x", "y", "b"), coords=coords
+    )
+    samples = open_samples(lazy)
+    assert samples.is_dask
+    read = samples.in_memory()
+    assert not read.is_dask
+    whole = (slice(0, 3), slice(0, 5))
+    np.testing.assert_array_equal(read.read(whole), counts)
+    assert list(read.coords) == ["x"]
+    light = samples.without_coords()
+    assert light.coords == light.bin_coords == {}
+    np.testing.assert_array_equal(light.read(whole), counts)
+    assert samples.without_data().shape == (3, 5)
+
+
+def test_densities_over_uneven_bins_are_refused():
+    attrs = {"edges": [0.0, 1.0, 2.0, 4.0], sources.DENSITY: True}
+    data = xr.DataArray(np.ones((2, 3)), dims=("s", "b"), attrs=attrs)
+    refused(
+        InvalidInput, "holds densities over bins of different widths, which do not add up", data
+    )
+    even = {**attrs, "edges": [0.0, 1.0, 2.0, 3.0]}
+    assert open_samples(data.assign_attrs(even)).n_bins == 3

@@ -22,14 +22,15 @@ def shrink(case: Case, failure: Callable[[Case], str | None], seconds: float = 6
     failure : callable
         The kind of failure of a case, or None if it passes.
     seconds : float
-        When to be content with what was reached.
+        Of this process's own time, however busy the machine is, after which what was reached is
+        enough.
     """
-    kind, deadline = failure(case), time.monotonic() + seconds
+    kind, deadline = failure(case), time.process_time() + seconds
     progress = True
     while progress:
         progress = False
         for smaller in _smaller(case):
-            if time.monotonic() > deadline:
+            if time.process_time() > deadline:
                 return case
             if failure(smaller) == kind:
                 case, progress = smaller, True

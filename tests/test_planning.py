@@ -1,0 +1,315 @@
+"""What a plan says, number by number, and where it changes its mind. No cluster, no fit."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dshift import planning
+from dshift.errors import PlanRefused
+from dshift.planning import (
+    ENTRY_BYTES,
+    LEAST_WINDOW_BYTES,
+    MOST_BLOCKS,
+    PART_BYTES,
+    PART_SAMPLES,
+    STEPS_A_SEED,
+    WORTH_SHARING_BYTES,
+    Forecast,
+    Held,
+    Holding,
+    Plan,
+    Room,
+    cut_up,
+    human_bytes,
+    human_seconds,
+    make_plan,
+)
+from dshift.visited import LEAST_MEMO_BYTES, MEMO_PART
+
+
+@given(count=st.integers(0, 500), size=st.integers(1, 60))
+def test_ranges_tile_what_they_cut_up(count: int, size: int) -> None:
+    ranges = cut_up(count, size)
+    assert [i for r in ranges for i in range(r.start, r.stop)] == list(range(count))
+    assert all(r.stop - r.start == size for r in ranges[:-1])
+
+
+# ---------------------------------------------------------------- blocks
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_blocks_tile_the_seeds_and_stay_few(indexed: bool) -> None:
+    for n_seeds in (1, 63, 64, 65, 10_000, 5_000_000, 50_000_001):
+        plan = make_plan(n_seeds, 64, n_seeds, threads=2, indexed=indexed)
+        blocks = plan.blocks(n_seeds)
+        assert len(blocks) == plan.n_blocks <= MOST_BLOCKS
+        assert blocks[0].start == 0
+        assert blocks[-1].stop == n_seeds
+        # Fewer turned out to be valid: the blocks are of the same size.
+        assert plan.blocks(max(1, n_seeds - 1))[0].stop == min(plan.block_size, max(1, n_seeds - 1))
+
+
+@pytest.mark.parametrize(
+    ("least", "indexed"),
+    [(planning.LEAST_SEEDS, False), (planning.LEAST_SEEDS_TOGETHER, True)],
+)
+def test_blocks_are_large_enough_to_share_and_small_enough_to_balance(
+    least: int, indexed: bool
+) -> None:
+    def size(n_seeds: int) -> int:
+        return make_plan(10, 3, n_seeds, 1, indexed=indexed).block_size
+
+    enough, most = planning.ENOUGH_BLOCKS, planning.MOST_SEEDS
+    assert size(1) == size(enough * least) == least
+    assert size(enough * least + 1) == least + 1
+    assert size(enough * most) == size(enough * most + 1) == size(MOST_BLOCKS * most) == most
+    assert size(MOST_BLOCKS * most + 1) == most + 1
+
+
+def test_a_block_size_that_is_asked_for_is_taken() -> None:
+    plan = make_plan(10, 3, 10, 1, block_size=4)
+    assert plan.block_size == 4
+    assert plan.n_blocks == 3
+    assert plan.blocks(10) == [slice(0, 4), slice(4, 8), slice(8, 10)]
+    assert not plan.indexed
+    assert plan.reading_bytes == 0
+
+
+def test_a_share_of_the_labelling_is_worth_a_task_and_small_in_bytes() -> None:
+    def size(n_samples: int, n_coords: int) -> int:
+        return make_plan(n_samples, n_coords, 1, 1).part_size
+
+    assert size(1000, 0) == size(1000, 1) == size(1000, 64) == PART_SAMPLES == 16384
+    assert size(1000, 128) == PART_BYTES // (128 * 8) == 8192
+    assert size(1000, 2 * PART_BYTES) == 1
+    assert size(MOST_BLOCKS * PART_SAMPLES + 1, 64) == PART_SAMPLES + 1
+
+
+# ---------------------------------------------------------------- bytes
+
+
+def test_bytes_of_a_plan_without_an_index() -> None:
+    plan = make_plan(1000, 64, 300, threads=3, block_size=100)
+    assert plan.matrix_bytes == 1000 * 64 * 8
+    assert plan.index_bytes == 0
+    # Four numbers a sample for each thread and once more; and the walks of a block, for each.
+    walks = STEPS_A_SEED * 64 * 8 * 100 * 3
+    assert plan.working_bytes == 1000 * 4 * 8 * (3 + 1) + walks
+    assert plan.process_bytes == plan.matrix_bytes + plan.working_bytes
+    few = make_plan(1000, 64, 30, threads=3, block_size=100)
+    assert few.working_bytes == plan.working_bytes - walks + STEPS_A_SEED * 64 * 8 * 30 * 3
+
+
+def test_bytes_while_reading_count_where_they_are_more() -> None:
+    plan = make_plan(1000, 64, 300, threads=1, block_size=100)
+    reading = make_plan(1000, 64, 300, threads=1, block_size=100, rows_at_once=10_000)
+    assert reading.reading_bytes == 4 * 10_000 * 64 * ENTRY_BYTES > plan.working_bytes
+    assert reading.working_bytes == reading.reading_bytes
+    short = make_plan(1000, 64, 300, threads=1, block_size=100, rows_at_once=1)
+    assert short.working_bytes == plan.working_bytes
+
+
+@pytest.mark.parametrize(
+    ("n_coords", "padded"), [(0, 0), (1, 32), (32, 32), (33, 64), (64, 64), (65, 96)]
+)
+def test_an_index_holds_a_code_a_rank_and_a_place_for_each_coordinate(
+    n_coords: int, padded: int
+) -> None:
+    for n_samples, order in ((2**16, 2), (2**16 + 1, 4)):
+        plan = make_plan(n_samples, n_coords, 0, threads=1, indexed=True)
+        assert plan.index_bytes == n_samples * (n_coords * (2 + order) + padded * 2)
+
+
+def test_the_memo_is_part_of_the_index_and_bounded() -> None:
+    def memo(n_samples: int, n_seeds: int) -> int:
+        with_seeds = make_plan(n_samples, 64, n_seeds, 1, indexed=True)
+        return with_seeds.index_bytes - replace(with_seeds, n_seeds=0).index_bytes
+
+    assert memo(1000, 10) == 10 * STEPS_A_SEED * 64 * 8
+    assert memo(1000, 10**6) == LEAST_MEMO_BYTES
+    assert memo(10**6, 10**6) == 10**6 * 64 * 8 // MEMO_PART > LEAST_MEMO_BYTES
+    plan = make_plan(1000, 64, 300, threads=2, block_size=100, indexed=True)
+    assert plan.working_bytes == replace(plan, indexed=False).working_bytes + plan.index_bytes
+
+
+# ---------------------------------------------------------------- rooms
+
+PLAN = make_plan(200_000, 64, 1000, threads=2, indexed=True)
+BARE = PLAN.working_bytes - PLAN.index_bytes
+ALL, WINDOW = 10**12, LEAST_WINDOW_BYTES
+MATRIX, WORKING = PLAN.matrix_bytes, PLAN.working_bytes
+
+
+@pytest.mark.parametrize(
+    ("memory", "disk", "expected"),
+    [
+        (MATRIX + WORKING, 0, Holding(Held.IN_MEMORY, True)),
+        (MATRIX + WORKING, ALL, Holding(Held.IN_MEMORY, True)),
+        (MATRIX + WORKING - 1, MATRIX, Holding(Held.IN_FILE, True)),
+        (WORKING + WINDOW, MATRIX, Holding(Held.IN_FILE, True)),
+        (MATRIX + WORKING - 1, MATRIX - 1, Holding(Held.IN_MEMORY, False)),
+        (WORKING + WINDOW - 1, MATRIX, Holding(Held.IN_MEMORY, False)),
+        (MATRIX + BARE, 0, Holding(Held.IN_MEMORY, False)),
+        (MATRIX + BARE - 1, MATRIX, Holding(Held.IN_FILE, False)),
+        (BARE + WINDOW, MATRIX, Holding(Held.IN_FILE, False)),
+        (MATRIX + BARE - 1, 0, None),
+        (MATRIX + BARE - 1, MATRIX - 1, None),
+        (BARE + WINDOW - 1, MATRIX, None),
+    ],
+)
+def test_a_room_holds_what_fits_to_the_byte(
+    memory: int, disk: int, expected: Holding | None
+) -> None:
+    assert BARE + WINDOW < MATRIX + BARE < WORKING + WINDOW < MATRIX + WORKING
+    room = Room("here", memory, disk)
+    if expected is None:
+        with pytest.raises(PlanRefused):
+            PLAN.held_in(room)
+    else:
+        assert PLAN.held_in(room) == expected
+
+
+def test_a_plan_without_an_index_asks_for_none() -> None:
+    plan = replace(PLAN, indexed=False)
+    assert plan.held_in(Room("here", ALL)) == Holding(Held.IN_MEMORY, False)
+
+
+def test_processes_of_a_node_share_a_file_where_that_is_worth_it() -> None:
+    per_sample = 64 * ENTRY_BYTES
+    worth = make_plan(WORTH_SHARING_BYTES // per_sample, 64, 10, 1)
+    small = replace(worth, n_samples=worth.n_samples - 1)
+    assert worth.matrix_bytes == WORTH_SHARING_BYTES
+    shared = Room("node", ALL, worth.matrix_bytes, shares_node=True)
+    assert worth.held_in(shared).where == Held.IN_FILE
+    assert small.held_in(shared).where == Held.IN_MEMORY
+    assert worth.held_in(replace(shared, shares_node=False)).where == Held.IN_MEMORY
+    full = replace(shared, disk_bytes=worth.matrix_bytes - 1)
+    assert worth.held_in(full).where == Held.IN_MEMORY
+
+
+SMALL = Plan(2**20, 64, 2**20, threads=2, block_size=1024)
+
+
+@pytest.mark.parametrize(
+    ("plan", "room", "message"),
+    [
+        (
+            SMALL,
+            Room("this process", 2**20),
+            "this fit needs 624.0 MiB in one process (512.0 MiB for 1,048,576 points of 64 "
+            "coordinates, 112.0 MiB to work with 2 threads). There are 1.0 MiB of memory left in "
+            "this process. Use a machine or workers with more memory, fewer threads a worker, "
+            "fewer samples, or coarser bins.",
+        ),
+        (
+            replace(SMALL, indexed=True),
+            Room("worker 3", 2**20, 2**30),
+            "this fit needs 624.0 MiB in one process (512.0 MiB for 1,048,576 points of 64 "
+            "coordinates, 112.0 MiB to work with 2 threads) without an index, and 640.0 MiB more "
+            "with one. There are 1.0 MiB of memory and 1.0 GiB of disk left in worker 3. Use a "
+            "machine or workers with more memory, or with 512.0 MiB of disk and 144.0 MiB of "
+            "memory, fewer threads a worker, fewer samples, or coarser bins.",
+        ),
+    ],
+)
+def test_a_refusal_says_the_numbers_and_the_remedy(plan: Plan, room: Room, message: str) -> None:
+    with pytest.raises(PlanRefused) as refused:
+        plan.held_in(room)
+    assert str(refused.value) == message
+    assert plan.reading_bytes == 0
+
+
+# ---------------------------------------------------------------- what people read
+
+
+def test_human_bytes() -> None:
+    sizes = (10, 1023, 1024, 2048, 3 * 2**20, 1.5 * 2**30, 2**40 - 2**30, 2**40, 2**41, 2**51)
+    assert [human_bytes(n) for n in sizes] == [
+        "10 B",
+        "1023 B",
+        "1.0 KiB",
+        "2.0 KiB",
+        "3.0 MiB",
+        "1.5 GiB",
+        "1023.0 GiB",
+        "1.0 TiB",
+        "2.0 TiB",
+        "2048.0 TiB",
+    ]
+
+
+def test_human_seconds() -> None:
+    times = (0.04, 9.94, 10, 119, 120, 7199, 7200, 2 * 86400 - 1, 2 * 86400, 10 * 86400)
+    assert [human_seconds(t) for t in times] == [
+        "0.0 s",
+        "9.9 s",
+        "10 s",
+        "119 s",
+        "2 min",
+        "120 min",
+        "2 h",
+        "48 h",
+        "2 days",
+        "10 days",
+    ]
+
+
+FORECAST = Forecast(
+    n_samples=1_000_000,
+    n_bins=64,
+    n_seeds=5000,
+    n_processes=1200,
+    n_threads=2400,
+    held="memory",
+    matrix_bytes=512 * 2**20,
+    working_bytes=2**30,
+    available_bytes=4 * 2**30,
+    n_blocks=1001,
+    block_size=2048,
+    n_tasks=3000,
+    read_bytes=3 * 2**20,
+)
+
+
+def test_a_forecast_reads_well() -> None:
+    assert math.isnan(FORECAST.seconds)
+    assert math.isnan(FORECAST.load_seconds)
+    assert FORECAST.process_bytes == 3 * 2**29
+    assert repr(FORECAST).splitlines() == [
+        "<dshift.Forecast",
+        "  1,000,000 samples of 64 bins, 5,000 seeds",
+        "  workers   1,200 processes, 2,400 threads",
+        "  memory    1.5 GiB of 4.0 GiB a process; points (512.0 MiB) in memory",
+        "  work      1,001 blocks of 2,048 seeds, 3,000 tasks",
+        "  reading   3.0 MiB a process",
+        ">",
+    ]
+
+
+def test_a_forecast_says_what_is_out_of_the_ordinary() -> None:
+    unusual = replace(
+        FORECAST,
+        held="file",
+        available_bytes=None,
+        load_seconds=3.0,
+        seconds=600.0,
+        refusal="too large.",
+        n_without_index=1500,
+    )
+    assert unusual.process_bytes == 2**30
+    lines = repr(unusual).splitlines()
+    assert lines[3] == (
+        "  memory    1.0 GiB a process; points (512.0 MiB) in a mapped file, one a node"
+    )
+    assert lines[6:] == [
+        "  SLOW      1,500 processes have no room for an index",
+        "  time      about 10 min, 3.0 s of it to read",
+        "  REFUSED   too large.",
+        ">",
+    ]
+    assert "points (512.0 MiB) nowhere yet" in repr(replace(FORECAST, held=None))
