@@ -14,7 +14,6 @@ from typing import Any
 import dask
 
 from dshift import tasks
-from dshift.errors import InvalidInput
 from dshift.held import JobRef
 from dshift.parcel import INLINE_BYTES, Packed, pack, pickled_bytes, with_samples, write_parcel
 from dshift.planning import Plan
@@ -101,10 +100,7 @@ class Courier:
         if self._place is None or content is None:
             return
         if not all(ask_hosts(self._client, tasks.sees, self._place, JOB_FILE, content)):
-            raise InvalidInput(
-                f"`store`={self._place.name!r} is not the same place for the workers as for the "
-                "caller; give a path on a file system that all share, or a URL."
-            )
+            raise tasks.unreachable(self._place, "the workers")
 
     def close(self) -> None:
         """Drop what was left on the way."""

@@ -64,9 +64,9 @@ def stage_event(job: str, name: str) -> Event:
 def block_event(
     job: str, *, n_seeds: int, n_modes: int, n_iter_sum: int, share_evaluated: float, reused: bool
 ) -> Event:
-    """Return the event that a block of seeds is stationary.
+    """Return the event that a block of seeds is stationary, or several that ended together.
 
-    `n_modes` are the distinct modes of the job so far. The rest is this block's own: its seeds, the
+    `n_modes` are the distinct modes of the job so far. The rest is the block's own: its seeds, the
     steps they took together, and the distances computed over those of a full scan at each step. A
     block `reused` from a store counts neither for the rate nor for the share evaluated.
     """
@@ -269,9 +269,14 @@ def _make_charts(bk: Any, figure: Any) -> tuple[Any, Callable[[Job, float], None
 CHARTS = {  # title, format, glyph, least top of the axis
     "done": ("Seeds stationary", "0,0", "line", 1),
     "modes": ("Modes found", "0,0", "line", 4),
-    "steps": ("Steps per seed, by block", "0,0", "scatter", 4),
-    "share": ("Data evaluated, by block", "0.0%", "scatter", 0.004),
+    "steps": ("Steps per seed, over time", "0,0", "scatter", 4),
+    "share": ("Data evaluated, over time", "0.0%", "scatter", 0.004),
 }
 BOX = {"border": "1px solid #e3e3e3", "border-radius": "6px", "overflow": "hidden"}
 SHAPE = {"height": 200, "sizing_mode": "stretch_width", "toolbar_location": None, "styles": BOX}
-PAPER = {"background_fill_color": "white", "border_fill_color": "white", "min_border": 30}
+PAPER = {
+    "background_fill_color": "white",
+    "border_fill_color": "white",
+    "min_border": 30,
+    "min_border_right": 25,  # half of a label at the end of the axis
+}

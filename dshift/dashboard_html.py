@@ -53,7 +53,7 @@ JOB_HTML = """{% macro tile(id, title, value, note) %}
 {{ tile("left", "Time left", job.time_left(now)|span, "for the seeds") }}{% endif %}
 {{ tile("elapsed", "Time taken", job.elapsed(now)|span, "since " + job.started|clock) }}
 {{ tile("modes", "Modes", job.n_modes|n, "so far" if job.n_clusters is none
-  else "in " + job.n_clusters|n + " clusters") }}
+  else "in " + job.n_clusters|n + (" cluster" if job.n_clusters == 1 else " clusters")) }}
 {{ tile("steps", "Steps", ratio(job.n_iter, job.n_done)|n(".1f"), "per seed") }}
 {{ tile("share", "Evaluated", ratio(job.evaluated, job.n_fresh)|n(".1%"), "of the data, a step") }}
 </div>{% endif %}"""
@@ -86,7 +86,7 @@ li.on { background: #eaaa6d } pre { white-space: pre-wrap; overflow-wrap: anywhe
 .bar { height: 16px; border-radius: 8px; background: #e9edf2; overflow: hidden; margin-top: 10px }
 .bar i { display: block; height: 100%; max-width: 100%; background: var(--state) }
 .bar.memory { height: 10px; margin: 0; flex: 1; --state: #7fa8c9 } .bar.high { --state: #d9822b }
-.tiles { display: grid; gap: 0 10px; grid: auto / repeat(auto-fit, minmax(125px, 1fr)) }
+.tiles { display: flex; flex-wrap: wrap; gap: 0 10px } .tiles .card { flex: 1 1 150px }
 .workers { display: grid; gap: 4px 32px; grid: auto / repeat(auto-fit, minmax(320px, 1fr)) }
 .tiles b { font-size: 24px; line-height: 1.2; color: #222 } small { display: block; color: #666 }
 .workers > div { display: flex; gap: 10px; align-items: center; white-space: nowrap }

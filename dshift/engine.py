@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import logging
 import math
-import sys
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
-from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, TypeVar
 
 from dshift import tasks
+from dshift.clients import beside_the_tasks, find_client
 from dshift.courier import Courier, questions_a_host
-from dshift.errors import ClusterLost, DshiftError, InvalidInput, InvalidType
+from dshift.errors import ClusterLost, DshiftError
+from dshift.hearing import Heard, hearing
 from dshift.held import JobRef, forget
 from dshift.metrics import EXACT_KINDS, count_coords
 from dshift.modes import Clustering, merge
@@ -43,7 +43,14 @@ from dshift.threads import (
 from dshift.underway import UnderWay
 from dshift.workers import RETRIES, count_hosts, find_rooms, on_worker
 
-__all__ = ["Cluster", "choose_executor", "current_settings", "memory_limit", "settings"]
+__all__ = [
+    "Cluster",
+    "choose_executor",
+    "current_settings",
+    "find_client",
+    "memory_limit",
+    "settings",
+]
 
 log = logging.getLogger("dshift")
 Outcome = TypeVar("Outcome")
@@ -55,42 +62,6 @@ NAMING_SECONDS = 60
 
 
 # ---------------------------------------------------------------- before a job
-
-
-def find_client(client: Any) -> Any:
-    """Return the client to use: the one given, else the active one, else None."""
-    if client is None:
-        # A client cannot be active before distributed is imported, and importing it takes a while.
-        distributed = sys.modules.get("distributed")
-        # A task that waits for tasks can wait for ever: a fit inside one uses its own threads.
-        if distributed is None or _inside_task():
-            return None
-        try:
-            client = distributed.get_client()
-        except ValueError:
-            return None
-    from distributed import Client
-
-    if not isinstance(client, Client):
-        raise InvalidType(
-            f"`client` is a {type(client).__name__}; give a distributed.Client, or None for the "
-            "active one or the threads of this process."
-        )
-    if client.asynchronous:
-        raise InvalidInput("`client` is asynchronous; give one made with asynchronous=False.")
-    if client.status != "running":
-        raise InvalidInput(f"`client` is {client.status}; give one that is connected.")
-    return client
-
-
-def _inside_task() -> bool:
-    from distributed import get_worker
-
-    try:
-        get_worker()
-    except ValueError:
-        return False
-    return True
 
 
 def plan_for(job: Job, client: Any) -> tuple[Plan, list[Room]]:
@@ -135,15 +106,6 @@ def choose_executor(job: Job, plan: Plan, client: Any, place: Store | None) -> E
 
 # ---------------------------------------------------------------- a job
 
-_listeners: dict[str, SimpleQueue[BlockDone]] = {}
-
-
-def _hear(event: tuple[float, Any]) -> None:
-    """Hand what a worker tells of a block to its job; this runs in the client's own thread."""
-    token, done = tasks.told(event)
-    if token in _listeners:
-        _listeners[token].put(done)
-
 
 class Cluster:
     """Has the work done on a Dask cluster."""
@@ -156,6 +118,7 @@ class Cluster:
         self._ref: JobRef
         self._count = 0
         self._losses: Counter[Any] = Counter()
+        self._at_exit = ExitStack()
 
     @property
     def width(self) -> int:
@@ -168,6 +131,7 @@ class Cluster:
         return self._place is not None
 
     def __enter__(self) -> Cluster:
+        self._at_exit.enter_context(beside_the_tasks())
         job = self._job
         self._board.open(
             source=job.samples.origin,
@@ -180,11 +144,27 @@ class Cluster:
         )
         return self
 
-    def _submit(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
+    def _submit(self, name: str, function: Callable[..., Any], *args: Any, **common: Any) -> Any:
         self._refuse_if_cut_off()
+        options = {"key": self._new_key(name), "retries": RETRIES, **common}
+        return self._client.submit(on_worker, function, *args, **options)
+
+    def _submit_all(
+        self, name: str, function: Callable[..., Any], items: Sequence[Any], **common: Any
+    ) -> list[Any]:
+        """Send one task an item, all in one message: what they have in common is in it once."""
+        self._refuse_if_cut_off()
+        if not items:
+            return []
+        keys = [self._new_key(name) for _ in items]
+        # Not pure: nothing is to be hashed, and least of all a metric of the caller's own.
+        options = {"key": keys, "retries": RETRIES, "pure": False, **common}
+        sent: list[Any] = self._client.map(on_worker, [function] * len(items), items, **options)
+        return sent
+
+    def _new_key(self, name: str) -> tuple[str, int]:
         self._count += 1
-        key = (f"{name}-{self._token}", self._count)
-        return self._client.submit(on_worker, function, *args, key=key, retries=RETRIES)
+        return f"{name}-{self._token}", self._count
 
     def _refuse_if_cut_off(self) -> None:
         if self._client.status != "running":
@@ -193,6 +173,8 @@ class Cluster:
     def _cut_off(self) -> DshiftError:
         scheduler = getattr(self._client.scheduler, "address", "closed")
         lost = f"the connection to the scheduler ({scheduler}) was lost"
+        if self._client.status == "running":
+            lost = f"the cluster of {scheduler} was restarted, or its tasks were cancelled"
         return run_failed(lost, self._place, ClusterLost)
 
     def _under_way(self) -> UnderWay:
@@ -200,8 +182,9 @@ class Cluster:
 
         return UnderWay(self._client, as_completed(loop=self._client.loop))
 
-    def _job_args(self) -> tuple[JobRef, Any]:
-        return self._ref, self._courier.arrays
+    def _job_args(self) -> dict[str, Any]:
+        """Return what every task that needs the samples is given."""
+        return {"ref": self._ref, "arrays": self._courier.arrays}
 
     def _recover(self, lost: Any) -> None:
         """Make sure that a lost task can be sent again."""
@@ -226,19 +209,21 @@ class Cluster:
         """Return ``share(stage, *item)`` for each item, in order."""
         self._board.stage(name.removeprefix("dshift-"))
 
-        def send(number: int) -> Any:
-            return self._submit(name, tasks.run_share, *self._job_args(), share, items[number])
-
         found: dict[int, Any] = {}
         with self._under_way() as under_way:
-            for number in range(len(items)):
-                under_way.add(send(number), number)
+
+            def send(numbers: Sequence[int]) -> None:
+                args = {**self._job_args(), "share": share}
+                chosen = [items[number] for number in numbers]
+                under_way.add(self._submit_all(name, tasks.run_share, chosen, **args), numbers)
+
+            send(range(len(items)))
             for future, number in under_way:
                 try:
                     found[number] = future.result()
                 except CancelledError:
                     self._recover((name, number))
-                    under_way.add(send(number), number)
+                    send([number])
                 except Exception as error:
                     failed = f"a task {name} failed with {type(error).__name__}: {error}"
                     raise run_failed(failed, self._place) from error
@@ -255,34 +240,32 @@ class Cluster:
         """Climb from all blocks of seeds, and merge as they end."""
         self._courier.refuse_unreachable_store()
         self._board.stage("shift")
-        _listeners[self._token] = SimpleQueue()
-        self._client.subscribe_topic(tasks.TOPIC, _hear)
-        try:
-            with self._under_way() as under_way:
-                return self._climb(list(blocks), under_way, on_done)
-        finally:
-            del _listeners[self._token]
-            if not _listeners and self._client.status == "running":
-                self._client.unsubscribe_topic(tasks.TOPIC)
+        with hearing(self._client, self._token) as heard, self._under_way() as under_way:
+            return self._climb(list(blocks), under_way, heard, on_done)
 
     def _climb(
-        self, blocks: list[slice], under_way: UnderWay, on_done: Callable[[BlockDone], None]
+        self,
+        blocks: list[slice],
+        under_way: UnderWay,
+        heard: Heard,
+        on_done: Callable[[BlockDone], None],
     ) -> Climbed:
         """Send blocks, and merges of what has ended, until one future holds all of them."""
 
         # Own seeds are the caller's, and so is what became of each of them.
         light = self.keeps_labels and self._job.seeds.rows is None
 
-        def send(block: slice) -> None:
-            args = (*self._job_args(), block, self._place, light)
-            under_way.add(self._submit("dshift-shift", tasks.climb_block, *args), (block,))
+        def send(blocks: Sequence[slice]) -> None:
+            args = {**self._job_args(), "place": self._place, "light": light}
+            sent = self._submit_all("dshift-shift", tasks.climb_block, blocks, **args)
+            under_way.add(sent, [(block,) for block in blocks])
 
-        told: set[tuple[int, int]] = set()
         ready = under_way.ended
-        for block in blocks:
-            send(block)
+        send(blocks)
         for future, under in under_way:
-            self._tell(told, on_done)
+            for done in heard.news():
+                on_done(done)
+                self._board.block_done(done)
             if future.status == "error":
                 error = future.exception()
                 raise error if isinstance(error, DshiftError) else self._failure(under, error)
@@ -290,19 +273,19 @@ class Cluster:
             for lost in [part for part in ready if part[0].cancelled()]:
                 ready.remove(lost)
                 self._recover(lost[1])
-                for block in lost[1]:
-                    send(block)
+                send(lost[1])
             last = not len(under_way)
             if last and len(ready) == 1:
                 try:
                     return merge([ready[0][0].result()])
                 except CancelledError:
                     # Comes round again, as one of the lost.
-                    under_way.add(*ready.pop())
+                    future, under = ready.pop()
+                    under_way.add([future], [under])
             elif last or len(ready) == MERGE_AT_ONCE:
                 parts = [part for part, _ in ready]
                 merged = tuple(block for _, under in ready for block in under)
-                under_way.add(self._submit("dshift-merge", tasks.merge_parts, *parts), merged)
+                under_way.add([self._submit("dshift-merge", tasks.merge_parts, *parts)], [merged])
                 ready.clear()
         raise AssertionError("unreachable: the last future returns")
 
@@ -310,9 +293,8 @@ class Cluster:
         block = min(under, key=lambda block: block.start)
         # The worker that could have named the seeds is dead.
         named = f"the block of seeds {block.start} to {block.stop - 1}, in the order of the run,"
-        asked = self._submit(
-            "dshift-load", tasks.run_share, *self._job_args(), seeds_share, (block,)
-        )
+        args = {**self._job_args(), "share": seeds_share}
+        asked = self._submit("dshift-load", tasks.run_share, (block,), **args)
         with suppress(Exception):
             numbers = asked.result(timeout=NAMING_SECONDS)
             named = name_seeds(numbers, own=self._job.seeds.rows is not None)
@@ -320,17 +302,6 @@ class Cluster:
         failed = block_failed(named, error, self._place)
         failed.__cause__ = error
         return failed
-
-    def _tell(self, told: set[tuple[int, int]], on_done: Callable[[BlockDone], None]) -> None:
-        """Pass on what workers told of finished blocks; of one that was done again only once."""
-        with suppress(Empty):
-            while True:
-                done = _listeners[self._token].get_nowait()
-                span = (done.block.start, done.block.stop)
-                if span not in told:
-                    told.add(span)
-                    on_done(done)
-                    self._board.block_done(done)
 
     def report(self, clustering: Clustering) -> None:
         """Say what came out."""
@@ -344,6 +315,10 @@ class Cluster:
         trace: TracebackType | None,
     ) -> None:
         """Let the workers forget the job, and drop what it left on the way."""
+        with self._at_exit:
+            self._clear_up(error)
+
+    def _clear_up(self, error: BaseException | None) -> None:
         from distributed.comm.core import CommClosedError
 
         self._courier.close()

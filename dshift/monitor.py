@@ -26,6 +26,8 @@ MOST_HASHES = 256
 HASH_BITS = 64
 # Lines of progress in the log are at least this far apart.
 LOG_SECONDS = 30
+# So are posts to the page on the dashboard: each is a question to a scheduler that has others.
+POST_SECONDS = 0.25
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,8 @@ class Board:
     def __init__(self, client: Any, token: str, n_samples: int) -> None:
         self._client, self._token, self._n_samples = client, token, n_samples
         self._modes = ModeCount()
+        self._unposted: list[BlockDone] = []
+        self._posted = -math.inf
         self._shown = False
 
     def open(self, **about: Any) -> None:
@@ -134,25 +138,39 @@ class Board:
 
     def stage(self, name: str) -> None:
         """Post that the job enters a stage."""
+        self._post_blocks()
         self._post("stage_event", name=name)
 
     def block_done(self, done: BlockDone) -> None:
-        """Post a finished block."""
+        """Post a finished block, now or together with the next ones."""
         self._modes.add(done.modes)
-        n_seeds = done.block.stop - done.block.start
-        # At the end of each walk, one more step shows that it stays there.
-        scans = (done.n_steps + n_seeds) * self._n_samples
-        self._post(
-            "block_event",
-            n_seeds=n_seeds,
-            n_modes=int(self._modes),
-            n_iter_sum=done.n_steps,
-            share_evaluated=done.n_pairs / scans,
-            reused=done.reused,
-        )
+        self._unposted.append(done)
+        if time.monotonic() - self._posted >= POST_SECONDS:
+            self._post_blocks()
+
+    def _post_blocks(self) -> None:
+        for reused in (True, False):
+            blocks = [done for done in self._unposted if done.reused is reused]
+            if not blocks:
+                continue
+            n_seeds = sum(done.block.stop - done.block.start for done in blocks)
+            n_steps = sum(done.n_steps for done in blocks)
+            # At the end of each walk, one more step shows that it stays there.
+            scans = (n_steps + n_seeds) * self._n_samples
+            self._post(
+                "block_event",
+                n_seeds=n_seeds,
+                n_modes=int(self._modes),
+                n_iter_sum=n_steps,
+                share_evaluated=sum(done.n_pairs for done in blocks) / max(scans, 1),
+                reused=reused,
+            )
+        self._unposted.clear()
+        self._posted = time.monotonic()
 
     def close(self, state: str, **about: Any) -> None:
         """Post how the job ended; only the first time counts."""
+        self._post_blocks()
         self._post("end_event", state=state, **about)
         self._shown = False
 

@@ -135,7 +135,7 @@ def check_store(store: object) -> Store | None:
             f"`store` is a {type(store).__name__}; give the path or URL of a Zarr store to write, "
             "or None."
         )
-    place = Store(os.path.expanduser(os.fspath(store)))
+    place = Store(_absolute(os.path.expanduser(os.fspath(store))))
     try:
         # A run that died, or has just begun, may not have said yet what it is.
         keys = [key for key in place.list_keys() if not key.startswith(f"{RUN_FOLDER}/")]
@@ -151,6 +151,11 @@ def check_store(store: object) -> Store | None:
             "give another path, or remove it first."
         )
     return place
+
+
+def _absolute(path: str) -> str:
+    """Return a path as it is for processes in another folder too; a URL as it is."""
+    return path if "://" in path or "::" in path else os.path.abspath(path)
 
 
 def known_job(place: Store) -> dict[str, Any] | None:

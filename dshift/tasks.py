@@ -12,7 +12,7 @@ from typing import Any
 import dask
 import numpy as np
 
-from dshift.errors import DshiftError
+from dshift.errors import DshiftError, InvalidInput
 from dshift.held import JobRef, staged
 from dshift.modes import merge
 from dshift.monitor import BlockDone
@@ -20,7 +20,7 @@ from dshift.parcel import Arrays
 from dshift.shift import Climbed
 from dshift.sources import Samples
 from dshift.stage import Job, climb_share, seeds_share
-from dshift.store import Store
+from dshift.store import JOB_FILE, Store
 from dshift.threads import block_failed, name_seeds, run_block
 from dshift.workers import lodging_of
 
@@ -51,8 +51,16 @@ def sees(worker: Any, place: Store, key: str, content: bytes) -> bool:
     return place.read(key) == content
 
 
+def unreachable(place: Store, who: str) -> InvalidInput:
+    """Return the refusal of a store that the caller and a worker see differently."""
+    return InvalidInput(
+        f"`store`={place.name!r} is not the same place for {who} as for the caller; give a path on "
+        "a file system that all share, or a URL."
+    )
+
+
 def run_share(
-    worker: Any, ref: JobRef, arrays: Arrays | None, share: Callable[..., Any], item: Any
+    worker: Any, item: Any, *, ref: JobRef, arrays: Arrays | None, share: Callable[..., Any]
 ) -> Any:
     """Return a share of the work, or the refusal that it ends in: no retry would mend that."""
     try:
@@ -64,9 +72,10 @@ def run_share(
 
 def climb_block(
     worker: Any,
+    block: slice,
+    *,
     ref: JobRef,
     arrays: Arrays | None,
-    block: slice,
     place: Store | None,
     light: bool,
 ) -> Climbed:
@@ -74,6 +83,8 @@ def climb_block(
 
     Where labels stay in the store, a `light` block is its modes alone.
     """
+    if place is not None and place.read(JOB_FILE) is None:
+        raise unreachable(place, f"worker {worker.address}")
     climbed, done = run_block(lambda: _climb(worker, ref, arrays, block, place), block, place)
     counts = done.modes, done.n_steps, done.reused, done.n_pairs
     worker.log_event(TOPIC, (ref.token, block.start, block.stop, *counts))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any
@@ -20,10 +20,10 @@ class UnderWay:
         self._notes: dict[Any, Any] = {}
         self.ended: list[tuple[Any, Any]] = []
 
-    def add(self, future: Any, note: Any) -> None:
-        """Take in a task."""
-        self._notes[future] = note
-        self._queue.add(future)
+    def add(self, futures: Sequence[Any], notes: Sequence[Any]) -> None:
+        """Take in tasks, and what each of them is for."""
+        self._notes.update(zip(futures, notes, strict=True))
+        self._queue.update(futures)
 
     def __len__(self) -> int:
         return len(self._notes)

@@ -26,11 +26,11 @@ RETRIES = 2
 # ---------------------------------------------------------------- on a worker
 
 
-def on_worker(function: Callable[..., Any], *args: Any) -> Any:
+def on_worker(function: Callable[..., Any], *args: Any, **common: Any) -> Any:
     """Call a function with the worker that this runs on."""
     from distributed import get_worker
 
-    return function(get_worker(), *args)
+    return function(get_worker(), *args, **common)
 
 
 def lodging_of(worker: Any) -> Lodging:

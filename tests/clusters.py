@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import dask
 import numpy as np
 import xarray as xr
 from distributed import Client, LocalCluster
@@ -127,8 +128,10 @@ def let_idle_jobs_go_at_once() -> None:
 @contextlib.contextmanager
 def local(n_workers: int = 2, **options: Any) -> Iterator[tuple[LocalCluster, Client]]:
     options = {"threads_per_worker": 1, "dashboard_address": ":0", **options}
+    # A worker that is killed and not back in time is given up for good, and a busy machine is slow.
     # Not the active client, so that a fit without one runs in this process.
     with (
+        dask.config.set({"distributed.deploy.lost-worker-timeout": f"{SECONDS}s"}),
         LocalCluster(n_workers=n_workers, **options) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
@@ -202,6 +205,11 @@ def blocks_told(client: Client) -> tuple[Counter[int], Counter[int]]:
     done = [told(event)[1] for event in client.get_events(TOPIC)]
     climbed = Counter(block.block.start for block in done if not block.reused)
     return climbed, Counter(block.block.start for block in done if block.reused)
+
+
+def holds_nothing(client: Client) -> bool:
+    """Return whether no worker holds a job; one that was still loading lets go when it has."""
+    return not any(client.run(held.held_tokens).values())
 
 
 def n_runs(client: Client, name: str) -> int:

@@ -27,6 +27,7 @@ from clusters import (
     Commands,
     blocks_by_worker,
     histograms,
+    holds_nothing,
     local,
     make_job,
     n_runs,
@@ -35,9 +36,17 @@ from clusters import (
     until,
     write,
 )
-from distributed import Client, LocalCluster, Security, get_task_stream, performance_report
+from distributed import (
+    Client,
+    LocalCluster,
+    Security,
+    get_client,
+    get_task_stream,
+    performance_report,
+)
 
 import dshift
+from dshift import hearing
 from dshift.arguments import Seeds
 from dshift.engine import plan_for, settings
 from dshift.field import load_points
@@ -46,6 +55,7 @@ from dshift.mapped import Shelf, Warden
 from dshift.planning import LEAST_WINDOW_BYTES
 from dshift.sources import open_samples
 from dshift.stage import Job
+from dshift.store import Store, check_store
 
 ROWS = histograms()
 IDENTICAL = xr.testing.assert_identical
@@ -208,6 +218,42 @@ def test_the_active_client_is_used_and_a_task_uses_its_own_threads(client: Clien
     IDENTICAL(found, inner)
 
 
+def fit_on_the_cluster_of_this_task(rows: Any) -> xr.Dataset:
+    return dshift.fit(rows, 1.0, client=get_client())
+
+
+def test_a_task_that_fits_on_its_own_cluster_leaves_its_thread() -> None:
+    with local(1) as (_, client):  # of one thread, which the task has
+        inner = client.submit(fit_on_the_cluster_of_this_task, ROWS).result(SECONDS)
+        assert n_runs(client, "dshift-shift") > 0
+    IDENTICAL(inner, dshift.fit(ROWS, 1.0))
+
+
+def test_fits_at_once_through_one_client_and_another(client: Client) -> None:
+    calls = [{"bandwidth": width, "metric": slow_metric(1e-6)} for width in (0.3, 0.4, 0.5)]
+    with (
+        Client(client.scheduler.address, set_as_default=False) as other,
+        ThreadPoolExecutor(3) as pool,
+    ):
+
+        def fit(number: int) -> xr.Dataset:
+            with settings(block_size=10):
+                chosen = (client, client, other)[number]
+                return dshift.fit(ROWS, **calls[number], client=chosen)
+
+        found = list(pool.map(fit, range(3)))
+    for result, call in zip(found, calls, strict=True):
+        IDENTICAL(result, dshift.fit(ROWS, **{**call, "metric": slow_metric(0)}))
+    states = client.run_on_scheduler(
+        lambda dask_scheduler: [
+            (job.state, job.n_done) for job in dask_scheduler.plugins["dshift-board"].jobs
+        ]
+    )
+    assert states[-3:] == [("done", 120)] * 3
+    assert not hearing._jobs
+    assert not hearing._n_jobs
+
+
 @contextmanager
 def fitting_behind_a_gate(gate: Path, client: Client, **call: Any) -> Iterator[Any]:
     """Run a fit in another thread whose seeds wait at a gate; it opens at the end."""
@@ -304,7 +350,7 @@ def test_commands_with_tls_and_a_worker_that_joins_late(tmp_path: Path) -> None:
             ran = blocks_by_worker(stream)
             assert set(ran) == set(client.nthreads())
             assert sum(ran.values()) == 40
-            assert list(client.run(held_tokens).values()) == [[], []]
+            until(lambda: holds_nothing(client), "the workers let go")
     IDENTICAL(found, dshift.fit(**call, metric=slow_metric(0)))
 
 
@@ -539,6 +585,14 @@ def test_a_store_that_workers_do_not_see_is_refused(client: Client) -> None:
         dshift.fit(ROWS, 1.0, client=client, store="memory://only-here/r.zarr")
 
 
+def test_a_relative_store_is_one_place_for_processes_in_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert check_store("r.zarr") == Store(str(tmp_path / "r.zarr"))
+    assert check_store("memory://none/r.zarr") == Store("memory://none/r.zarr")
+
+
 def test_a_store_left_before_the_job_was_claimed_is_usable(client: Client, tmp_path: Path) -> None:
     parcel = tmp_path / "r.zarr" / "dshift" / "parcel-0123"
     parcel.mkdir(parents=True)
@@ -556,7 +610,7 @@ def test_bad_input_is_refused_once_and_in_the_callers_words(client: Client) -> N
         dshift.fit(bad, 1.0, client=client)
     # The disk, the source, the load: no retry of a refusal.
     assert n_runs(client, "dshift-load") - before <= 3
-    assert not any(client.run(held_tokens).values())
+    until(lambda: holds_nothing(client), "the workers let go")
 
 
 def test_bar_and_log_and_board(
@@ -585,5 +639,5 @@ def test_performance_report_works_around_a_fit(client: Client, tmp_path: Path) -
 
 def test_nothing_is_left_on_the_cluster(client: Client) -> None:
     dshift.fit(ROWS, 1.0, client=client)
-    assert not any(client.run(held_tokens).values())
+    until(lambda: holds_nothing(client), "the workers let go")
     until(lambda: client.run_on_scheduler(lambda dask_scheduler: not dask_scheduler.tasks), "tasks")

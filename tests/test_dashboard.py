@@ -236,6 +236,11 @@ class TestJobBoard:
         # Newest: state twice, source, metric, bandwidth, error; older: state twice, source.
         assert html.count("&lt;script&gt;") == 9
 
+    def test_one_cluster_is_no_plural(self) -> None:
+        board = JobBoard()
+        post(board, start("a"), end_event("a", "done", n_modes=3, n_clusters=1))
+        assert "<small>in 1 cluster</small>" in rendered(board, time.time())
+
     def test_job_without_seeds_renders(self) -> None:
         board = JobBoard()
         post(board, start("a", n_seeds=0))

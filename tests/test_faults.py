@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import dask
+import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
@@ -28,6 +29,7 @@ from clusters import (
     close_gate,
     fail_at_the_first_block,
     histograms,
+    holds_nothing,
     let_idle_jobs_go_at_once,
     local,
     make_job,
@@ -91,6 +93,11 @@ def gate(tmp_path: Path) -> Path:
     return close_gate(tmp_path / "gate", N_FREE)
 
 
+def wait_at(rows: Any, gate: str) -> Any:
+    until(lambda: not os.path.exists(gate), "the gate opens")
+    return rows
+
+
 def n_tasks(dask_scheduler: Any) -> int:
     """Return how many tasks are not over; one that failed stays while its error is held."""
     return sum(task.state != "erred" for task in dask_scheduler.tasks.values())
@@ -131,7 +138,7 @@ def test_all_workers_are_killed_without_a_store(gate: Path, expected: xr.Dataset
         assert set(climbed) == set(range(0, 120, 10))
         # All that was done before is done again, once, and nothing else.
         assert sum(climbed.values()) <= N_BLOCKS + sum(before.values()) + 2
-        assert not any(client.run(held_tokens).values())
+        until(lambda: holds_nothing(client), "the workers let go")
     xr.testing.assert_identical(found, expected)
 
 
@@ -156,9 +163,73 @@ def test_arrays_that_travelled_through_the_cluster_are_sent_again(
     xr.testing.assert_identical(found, expected)
 
 
-def test_a_poisoned_block_is_named_and_the_store_stays_good(
-    tmp_path: Path, expected: xr.Dataset
+def test_a_cluster_that_is_restarted_goes_on(
+    tmp_path: Path, gate: Path, expected: xr.Dataset
 ) -> None:
+    place = tmp_path / "r.zarr"
+    with local(2) as (_, client):
+        with fitting(N_FREE, place, gate, client=client) as run:
+            client.restart(timeout=SECONDS)
+            gate.unlink()
+            found = run.result(SECONDS)
+        climbed, reused = blocks_told(client)
+        # What was on record is read, once for each time that the cluster dropped it.
+        assert max(climbed.values()) == 1
+        assert set(climbed) | set(reused) == set(range(0, 120, 10))
+        until(lambda: holds_nothing(client), "the workers let go")
+    xr.testing.assert_identical(found, expected)
+
+
+def test_a_restart_before_the_samples_are_read_is_one_error(tmp_path: Path, gate: Path) -> None:
+    waiting = da.from_array(ROWS.values, chunks=(120, 16)).map_blocks(
+        wait_at, gate=str(gate), dtype=ROWS.dtype, meta=np.empty((0, 0), ROWS.dtype)
+    )
+    with local(1) as (_, client), ThreadPoolExecutor(1) as pool:
+        run = pool.submit(dshift.fit, waiting, 1.0, client=client, store=tmp_path / "r.zarr")
+        try:
+            until(lambda: any(client.processing().values()) or run.done(), "a worker is asked")
+            client.restart(timeout=SECONDS)
+            with pytest.raises(dshift.ClusterLost, match=r"was restarted, or .* cancelled") as lost:
+                run.result(SECONDS)
+        finally:
+            gate.unlink()
+        assert "the same call continues" in str(lost.value)
+
+
+def test_workers_that_are_asked_to_leave_mid_run(gate: Path, expected: xr.Dataset) -> None:
+    with local(2) as (cluster, client):
+        with fitting(N_FREE, None, gate, client=client) as run:
+            cluster.scale(1)
+            gate.unlink()
+            found = run.result(SECONDS)
+        until(lambda: len(client.nthreads()) == 1, "one has left")
+        assert set(blocks_told(client)[0]) == set(range(0, 120, 10))
+    xr.testing.assert_identical(found, expected)
+
+
+def test_a_worker_that_loses_sight_of_the_store_is_named(
+    tmp_path: Path, gate: Path, expected: xr.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(tmp_path)
+    # For each process this is in the folder that it works in.
+    place = Path("/proc/self/cwd/r.zarr")
+    with local(1) as (_, client), fitting(N_FREE, place, gate, client=client) as run:
+        client.run(os.chdir, str(elsewhere))
+        gate.unlink()
+        with pytest.raises(dshift.InvalidInput, match=r"same place for worker tcp.* caller;"):
+            run.result(SECONDS)
+    with settings(block_size=10):
+        found = dshift.fit(ROWS, **CALL, metric=slow_metric(0), store=place)
+    xr.testing.assert_identical(found, expected)
+
+
+def test_a_poisoned_block_is_named_and_the_store_stays_good(
+    tmp_path: Path, expected: xr.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A worker that was killed may be slow to come back, and is the one to name the seeds.
+    monkeypatch.setattr("dshift.engine.NAMING_SECONDS", SECONDS)
     place, poison = tmp_path / "r.zarr", tmp_path / "poison.npy"
     save_points(poison, ROWS[57:58])
     call = {"data": ROWS, **CALL, "metric": slow_metric(0, poison), "store": place}
@@ -217,7 +288,7 @@ def test_a_block_that_raises_is_named_by_its_samples_and_ends_the_job(
         # Although its error is still held: the block under way may end, the other 38 never start.
         until(lambda: not client.run_on_scheduler(n_tasks), "no task is left")
         assert n_runs(client, "dshift-shift") < 10
-        assert not any(client.run(held_tokens).values())
+        until(lambda: holds_nothing(client), "the workers let go")
 
 
 # ---------------------------------------------------------------- client and scheduler
@@ -301,7 +372,7 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path, gate: Path) -> None:
         with Client(scheduler_file=commands.file, set_as_default=False) as client:
             until(lambda: not any(client.processing().values()), "the worker is idle")
             until(lambda: not client.run_on_scheduler(n_tasks), "no task is left")
-            assert not any(client.run(held_tokens).values())
+            until(lambda: holds_nothing(client), "the workers let go")
             state = client.run_on_scheduler(
                 lambda dask_scheduler: dask_scheduler.plugins["dshift-board"].jobs[-1].state
             )

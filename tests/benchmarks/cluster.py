@@ -12,7 +12,6 @@ import os
 import socket
 import struct
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,10 +23,13 @@ from distributed import Client, LocalCluster
 import dshift
 from dshift import engine
 from dshift.engine import settings
+from dshift.monitor import BlockDone
 from tests.benchmarks import common
 from tests.benchmarks.common import Row, note, print_table, stopwatch, synthetic
 
 SPEED_ROWS, QUICK_SPEED_ROWS = 150_000, 2_000
+# A shorter job says more of starts and ends than of the work: `speed` takes more rows until then.
+LEAST_SPEED_SECONDS = 30.0
 BYTES_ROWS, QUICK_BYTES_ROWS = (12_500, 50_000, 200_000), (500, 2_000)
 MEMORY_ROWS, QUICK_MEMORY_ROWS = (50_000, 200_000, 800_000), (500, 2_000)
 EMPTY_BLOCKS, QUICK_EMPTY_BLOCKS = 10_000, 200
@@ -78,6 +80,21 @@ def time_everywhere(n: int, folder: Path) -> dict[str, float]:
             )
         xr.testing.assert_identical(again, found)
     return seconds
+
+
+def rows_that_take(least_seconds: float, n: int, folder: Path) -> int:
+    """Return at least `n`, and as many rows as two threads of this process need so long for."""
+    dshift.fit(write(n, folder), common.SYNTHETIC_BANDWIDTH, seeds=64, progress=False)
+    while True:
+        path = write(n, folder)
+        with settings(threads=2):
+            _, seconds = stopwatch(
+                lambda path=path: dshift.fit(path, common.SYNTHETIC_BANDWIDTH, progress=False)
+            )
+        if seconds >= least_seconds:
+            return n
+        note(f"two threads take {seconds:.1f} s for N = {n:,}: twice as many rows")
+        n *= 2
 
 
 def speed(n: int, folder: Path) -> list[Row]:
@@ -189,13 +206,8 @@ def memory(sizes: tuple[int, ...], folder: Path) -> list[Row]:
 # ---------------------------------------------------------------- the ceiling
 
 
-def nothing(stage: Any, number: int) -> int:
-    """Do a block's worth of nothing."""
-    return number
-
-
 def ceiling(n_blocks: int, folder: Path) -> list[Row]:
-    """Schedule empty blocks exactly as a fit schedules its own."""
+    """Have a fit climb blocks of no seeds: sent, told of, merged and drained like any others."""
     from tests.clusters import make_job
 
     path = write(500, folder)
@@ -205,11 +217,10 @@ def ceiling(n_blocks: int, folder: Path) -> list[Row]:
         plan, _ = engine.plan_for(job, client)
         with engine.choose_executor(job, plan, client, None) as executor:
             executor.survey()
-            executor.map("dshift-shift", nothing, [(number,) for number in range(4)])
-            items = [(number,) for number in range(n_blocks)]
-            started = time.perf_counter()
-            executor.map("dshift-shift", nothing, items)
-            seconds = time.perf_counter() - started
+            told: list[BlockDone] = []
+            blocks = [slice(number, number) for number in range(n_blocks)]
+            executor.climb(blocks[:8], None, told.append)
+            _, seconds = stopwatch(lambda: executor.climb(blocks, None, told.append))
     rate = n_blocks / seconds
     return [
         _row("ceiling", f"{n_blocks:,} empty blocks", seconds, "s"),
@@ -221,7 +232,10 @@ def ceiling(n_blocks: int, folder: Path) -> list[Row]:
 COLUMNS = {"part": ("part", ""), "what": ("what", ""), "value": ("value", ""), "wanted": ("", "")}
 Part = Callable[[bool, Path], list[Row]]
 PARTS: dict[str, Part] = {
-    "speed": lambda quick, folder: speed(QUICK_SPEED_ROWS if quick else SPEED_ROWS, folder),
+    "speed": lambda quick, folder: speed(
+        QUICK_SPEED_ROWS if quick else rows_that_take(LEAST_SPEED_SECONDS, SPEED_ROWS, folder),
+        folder,
+    ),
     "bytes": lambda quick, folder: messages(QUICK_BYTES_ROWS if quick else BYTES_ROWS, folder),
     "memory": lambda quick, folder: memory(QUICK_MEMORY_ROWS if quick else MEMORY_ROWS, folder),
     "ceiling": lambda quick, folder: ceiling(QUICK_EMPTY_BLOCKS if quick else EMPTY_BLOCKS, folder),
