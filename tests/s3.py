@@ -104,5 +104,5 @@ def serve(folder: Path) -> Iterator[S3]:
             pass
         yield S3(url, *json.loads(done.stdout))
     finally:
-        server.terminate()
+        server.kill()  # it holds nothing that is worth an orderly end
         server.wait()

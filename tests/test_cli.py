@@ -8,7 +8,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any
@@ -19,6 +18,8 @@ import numpy as np
 import pytest
 import xarray as xr
 from click.testing import CliRunner, Result
+from clusters import SECONDS, n_done, until
+from distributed import Client
 from sklearn.metrics import adjusted_rand_score
 
 import dshift
@@ -197,16 +198,23 @@ def test_info(hist: str, found: str, tmp_path: Path) -> None:
     assert "holds neither a result nor a run of dshift" in missing
 
 
-SLOW = """
-import time
+# From its second block on, this fit waits for a signal, however long that takes to come.
+WAITING = """
+import os, select, signal, time
 from dshift import engine, threads
 import dshift
 from dshift.cli import main
-climb = threads.climb_share
-def slowly(*args):
-    time.sleep(0.2)
+climb, begun = threads.climb_share, []
+came, comes = os.pipe()
+os.set_blocking(comes, False)
+signal.set_wakeup_fd(comes)
+def climb_and_wait(*args):
+    begun.append(args)
+    if len(begun) > 1:
+        select.select([came], [], [], 600)
+        time.sleep(0.2)  # the signal is for the main thread
     return climb(*args)
-threads.climb_share = slowly
+threads.climb_share = climb_and_wait
 with engine.settings(block_size=10, threads=1):
     main(prog_name="dshift")
 """
@@ -217,14 +225,15 @@ def test_an_interrupted_fit_says_how_to_resume(hist: str, tmp_path: Path, number
     out = tmp_path / "r.zarr"
     words = ["fit", hist, str(out), "--variable", "counts", "--bandwidth", "3"]
     process = subprocess.Popen(
-        [sys.executable, "-c", SLOW, *words], stdout=PIPE, stderr=PIPE, text=True
+        [sys.executable, "-c", WAITING, *words], stdout=PIPE, stderr=PIPE, text=True
     )
-    while not list(out.glob("dshift/blocks/*.npz")):
-        assert process.poll() is None, process.stderr.read()
-        time.sleep(0.02)
-    process.send_signal(number)
-    stdout, stderr = process.communicate(timeout=60)
-    assert process.returncode == 75
+    try:
+        until(lambda: n_done(out) or process.poll() is not None, "a block is done")
+        process.send_signal(number)
+        stdout, stderr = process.communicate(timeout=SECONDS)
+    finally:
+        process.kill()
+    assert process.returncode == 75, stderr
     assert stdout == ""
     last = stderr.splitlines()[-1]
     assert "this continues from them: dshift fit" in last
@@ -323,15 +332,14 @@ def test_a_scheduler_out_of_reach(
     assert "tcp://nowhere:1: cannot be reached (timed out)" in call(*words, code=5).stderr
 
 
-def test_on_workers_and_on_a_scheduler(hist: str, found: str, tmp_path: Path) -> None:
-    from distributed import LocalCluster
-
+def test_on_workers_and_on_a_scheduler(
+    hist: str, found: str, tmp_path: Path, two_workers: Client
+) -> None:
     words = ("--variable", "counts", "--bandwidth", 3, "--json")
-    with LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=":0") as cluster:
-        there = ("--scheduler", cluster.scheduler_address)
-        done = call("fit", hist, tmp_path / "a", *words, *there)
-        call("predict", found, hist, tmp_path / "p", "--variable", "counts", *there)
-        swept = call("sweep", hist, "--variable", "counts", "--bandwidths", "3,4", "--json", *there)
+    there = ("--scheduler", two_workers.scheduler.address)
+    done = call("fit", hist, tmp_path / "a", *words, *there)
+    call("predict", found, hist, tmp_path / "p", "--variable", "counts", *there)
+    swept = call("sweep", hist, "--variable", "counts", "--bandwidths", "3,4", "--json", *there)
     assert "dashboard: http" in done.stderr
     for path in (tmp_path / "a", tmp_path / "p"):
         kept, result = (xr.open_zarr(p, consolidated=False) for p in (path, found))

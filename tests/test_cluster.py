@@ -46,7 +46,7 @@ from distributed import (
 )
 
 import dshift
-from dshift import hearing
+from dshift import hearing, planning
 from dshift.arguments import Seeds
 from dshift.engine import plan_for, settings
 from dshift.field import load_points
@@ -372,9 +372,9 @@ def test_a_worker_with_another_version_is_refused(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- memory
 
 
-def wide(tmp_path: Path, n: int = 51_250) -> str:
-    """Write histograms of 1024 bins; the points of 51,250 take 400 MiB."""
-    rng = np.random.default_rng(0)
+def wide(tmp_path: Path) -> str:
+    """Write histograms of 1024 bins, whose points take 400 MiB."""
+    n, rng = 51_250, np.random.default_rng(0)
     path = str(tmp_path / "wide.zarr")
     array = zarr.create_array(path, shape=(n, 1024), chunks=(1_000, 1024), dtype="float64")
     for start in range(0, n, 1_000):
@@ -474,20 +474,25 @@ def mapped_files(pid: int) -> set[str]:
     return {line.split()[-1] for line in lines if line.endswith(".data")}
 
 
-def test_processes_of_a_node_hold_one_copy(tmp_path: Path) -> None:
-    path = wide(tmp_path, n=9_000)
-    call = {"data": path, "bandwidth": 1e-6, "seeds": 6, "metric": slow_metric(3e-5)}
+def share_files_of_any_size() -> None:
+    """Make this process share files that are not worth it."""
+    planning.WORTH_SHARING_BYTES = 0
+
+
+def test_processes_of_a_node_hold_one_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "WORTH_SHARING_BYTES", 0)
+    call = {"data": write(ROWS, tmp_path / "d.zarr", 50), "bandwidth": 0.4}
     with local(2, local_directory=str(tmp_path / "local")) as (_, client):
+        client.run(share_files_of_any_size)
         pids = client.run(os.getpid).values()
-        with settings(block_size=1), ThreadPoolExecutor(1) as pool:
-            fit = pool.submit(dshift.fit, **call, client=client)
-            until(lambda: all(map(mapped_files, pids)) or fit.done(), "both have mapped a file")
+        with fitting_behind_a_gate(tmp_path / "gate", client, **call) as run:
+            until(lambda: all(map(mapped_files, pids)) or run.done(), "both have mapped a file")
             files = [mapped_files(pid) for pid in pids]
-            found = fit.result()
+        found = run.result(SECONDS)
         assert len(files[0]) == 1
         assert files[0] == files[1]
         assert not list((tmp_path / "local").rglob("dshift-points-*"))
-    IDENTICAL(found, dshift.fit(**{**call, "metric": slow_metric(0)}))
+    IDENTICAL(found, dshift.fit(**call, metric=slow_metric(0)))
 
 
 def test_a_file_that_nobody_holds_is_swept_and_a_torn_one_is_read_again(tmp_path: Path) -> None:

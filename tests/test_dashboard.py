@@ -93,9 +93,14 @@ class Browser:
             await self.send(f"{domain}.enable")
 
     async def __aexit__(self, *error: object) -> None:
-        await self.send("Browser.close")
+        # No answer is waited for: the browser may be gone before it comes.
+        await self.socket.write_message(json.dumps({"id": 0, "method": "Browser.close"}))
+        try:
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
         self.socket.close()
-        self.process.wait(20)
 
     async def send(self, method: str, **params: Any) -> dict[str, Any]:
         self._n_sent += 1
@@ -142,7 +147,7 @@ class Browser:
         Path(path).write_bytes(base64.b64decode(shot["data"]))
 
 
-async def until(true: Callable[[], Any], seconds: float = 90) -> None:
+async def until(true: Callable[[], Any], seconds: float = 300) -> None:
     deadline = time.monotonic() + seconds
     while True:
         found = true()
@@ -282,7 +287,7 @@ class TestMemory:
 
 def fetch(url: str) -> str:
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with direct.open(url, timeout=30) as answer:
+    with direct.open(url, timeout=120) as answer:
         assert answer.status == 200
         return answer.read().decode()
 
@@ -345,7 +350,7 @@ class TestPage:
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         with subprocess.Popen(command, **quiet) as process:
             try:
-                asyncio.run(until(card.exists, 60))
+                asyncio.run(until(card.exists))
                 with Client(scheduler_file=str(card)) as client:
                     client.register_plugin(JobBoard())
                     url = f"{site(client)}/me"
@@ -394,8 +399,9 @@ async def watch(client: Client, profile: Path) -> None:
         client.log_event(TOPIC, end_event("next", "failed", error="block 3 (seeds 300 to 399)"))
         await until(lambda: shows("failed /data/next.zarr"))
         assert await shows("block 3 (seeds 300 to 399)")
-        assert await shows("Earlier jobs")
-        assert await shows("/data/<i>tricky</i> $$x$$.zarr done 500 of 1,000 10 4 17.0")
+        # Another element of the page, which may be drawn a moment later.
+        await until(lambda: shows("Earlier jobs"))
+        await until(lambda: shows("/data/<i>tricky</i> $$x$$.zarr done 500 of 1,000 10 4 17.0"))
         await browser.resize(500, 1000)
         await until(lambda: browser.evaluate("document.documentElement.scrollWidth <= 500"))
         assert browser.errors == []

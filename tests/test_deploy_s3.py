@@ -105,13 +105,14 @@ def test_what_is_said_when_s3_refuses(s3: S3) -> None:
     written = s3.python(f"{write}'{HERE}', consolidated=False)")
     assert written.returncode == 0, written.stderr
     nobody = {"AWS_ACCESS_KEY_ID": None, "AWS_SECRET_ACCESS_KEY": None}
+    no_server = {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_MAX_ATTEMPTS": "1"}
     cases: list[tuple[str, str, dict[str, str | None], str]] = [
         ("s3://data/nothing.zarr", THERE, {}, "holds no Zarr array or group"),
         ("s3://nobucket/x.zarr", THERE, {}, "'s3://nobucket/x.zarr' holds no Zarr array"),
         (HERE, "s3://nobucket/x.zarr", {}, "The specified bucket does not exist"),
         (HERE, THERE, {"AWS_SECRET_ACCESS_KEY": SECRET}, "The request signature we calculated"),
         (HERE, THERE, nobody, "Unable to locate credentials"),
-        (HERE, THERE, {"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, "cannot be reached"),
+        (HERE, THERE, no_server, "cannot be reached"),
         (NOWHERE, THERE, {}, "`data`='ftp://127.0.0.1:1/x.zarr' cannot be opened"),
         (HERE, NOWHERE, {}, "`store`='ftp://127.0.0.1:1/x.zarr' cannot be reached"),
     ]

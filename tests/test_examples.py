@@ -26,6 +26,9 @@ from examples.paper.convergence import walk
 from examples.paper.flights import count_altitudes, simulate
 from examples.paper.methods import Labelled, wasserstein_kmeans
 from examples.paper.synthetic import draw_set
+from examples.scaling import run as scaling
+from examples.winds.run import open_cube
+from tests.benchmarks import common, peers
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples"
@@ -115,8 +118,8 @@ def test_winds_run_on_a_cube(tmp_path: Path) -> None:
 
 
 def test_winds_say_what_is_missing(tmp_path: Path) -> None:
-    with pytest.raises(AssertionError, match="Install Debian's package ferret-datasets"):
-        run("winds", tmp_path, "--data", tmp_path / "none.cdf")
+    with pytest.raises(SystemExit, match="Install Debian's package ferret-datasets"):
+        open_cube(tmp_path / "none.cdf")
 
 
 @pytest.mark.slow
@@ -131,9 +134,37 @@ def test_scaling_runs_and_resumes(tmp_path: Path) -> None:
     assert (tmp_path / "results.json").read_bytes() == kept
 
 
-def test_scaling_without_results_says_so(tmp_path: Path) -> None:
-    with pytest.raises(AssertionError, match="holds nothing to draw"):
-        run("scaling", tmp_path, "--draw")
+def test_scaling_without_results_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["run.py", "--draw", "--out", str(tmp_path)])
+    with pytest.raises(SystemExit, match="holds nothing to draw"):
+        scaling.main()
+
+
+def test_a_peer_that_fails_does_not_lose_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(cdfs: np.ndarray) -> None:
+        raise MemoryError("no room")
+
+    ways = [peers.Peer("bad", fail), peers.Peer("good", lambda cdfs: np.zeros(len(cdfs), int))]
+    monkeypatch.setattr(peers, "peers_for", lambda histograms: iter(ways))
+    ours, bad, good = peers.compare(common.synthetic(60), (), enough_seconds=0)
+    assert bad["error"] == "MemoryError: no room"
+    assert "seconds" not in bad
+    assert (ours["method"], good["clusters"]) == ("dshift.fit", 1)
+    results = scaling.Results(Path("not written"))
+    results.parts["peers, synthetic 60"] = {"rows": [ours, bad, good]}
+    shown = {row["method"]: row["synthetic, 60"] for row in scaling.peer_rows(results)}
+    assert shown["bad"] == "failed"
+    assert float(shown["`dshift.fit`, seconds"]) > 0
+
+
+def test_a_part_that_fails_does_not_lose_the_others(tmp_path: Path) -> None:
+    results = scaling.Results(tmp_path / "results.json")
+    results.measure("growth, 1", True, False, lambda: 1 // 0)
+    results.measure("growth, 2", True, False, lambda: [{"n": 2}])
+    assert results.failed == ["growth, 1"]
+    kept = scaling.Results(results.path)
+    assert kept.rows("growth") == [{"n": 2}]
+    assert "mean nothing" in kept.caption("growth")
 
 
 # ---------------------------------------------------------------- what is committed

@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -101,6 +100,11 @@ def wait_at(rows: Any, gate: str) -> Any:
 def n_tasks(dask_scheduler: Any) -> int:
     """Return how many tasks are not over; one that failed stays while its error is held."""
     return sum(task.state != "erred" for task in dask_scheduler.tasks.values())
+
+
+def n_executing(dask_worker: Any) -> int:
+    """Return how many threads of a worker are at work: a dropped task runs to its end."""
+    return len(dask_worker.state.executing)
 
 
 def pids(client: Client) -> list[int]:
@@ -328,11 +332,12 @@ def test_the_client_then_the_scheduler_is_killed(
         until(lambda: the_gate_is_reached(place, first), "half of the blocks are done")
         first.kill()
         assert first.wait() == -signal.SIGKILL
-        gate.unlink()
         with Client(scheduler_file=commands.file, set_as_default=False) as client:
             # The scheduler drops the dead client's tasks; those that run end, and are recorded.
-            until(lambda: not any(client.processing().values()), "the workers are idle")
-            time.sleep(2)  # a thread does not stop when its task is dropped
+            # Were the gate open before, others would run until the scheduler has noticed.
+            until(lambda: not any(client.processing().values()), "all tasks are dropped")
+            gate.unlink()
+            until(lambda: not any(client.run(n_executing).values()), "the threads are idle")
             kept = n_done(place)
             told = blocks_told(client)
             assert N_FREE <= kept <= N_FREE + 2

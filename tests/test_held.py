@@ -117,7 +117,7 @@ def test_a_worker_that_reads_other_samples_is_found_out(tmp_path: Path) -> None:
         staged(replace(ref, token="c", fingerprint="another"), None, lambda: home),
     ):
         pass
-    assert held.held_tokens() == []
+    assert not {"a", "b", "c"} & set(held.held_tokens())  # others may have left theirs
 
 
 def test_modes_are_counted_in_bounded_memory() -> None:

@@ -88,7 +88,7 @@ def cubes(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
     return edges, pool[picks]
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(st.data())
 def test_cube_equals_numpy_for_every_chunking(data: st.DataObject) -> None:
     edges, values = data.draw(cubes())
@@ -283,7 +283,7 @@ IDS = st.one_of(
 )
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_tables_in_every_form_agree(tmp_path_factory: Any, data: st.DataObject) -> None:
     kind = data.draw(st.integers(0, len(IDS.element_strategies) - 1))

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
-from clusters import histograms, local, make_job, write
-from distributed import get_task_stream
+from clusters import histograms, make_job, write
+from distributed import Client, get_task_stream
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -98,13 +98,13 @@ def test_a_record_that_is_lost_or_torn_is_done_again(tmp_path: Path) -> None:
         put_together(stage, cut)
 
 
-def test_no_task_returns_a_row_per_sample(tmp_path: Path) -> None:
+def test_no_task_returns_a_row_per_sample(tmp_path: Path, two_workers: Client) -> None:
     n = 20_000
     path = write(histograms(n), tmp_path / "d.zarr", 5_000)
     # A bandwidth at which few modes are left, since these do travel.
     expected = dshift.fit(path, 4.0)
-    with local(1) as (_, client), get_task_stream(client) as stream:
-        found = dshift.fit(path, 4.0, client=client, store=tmp_path / "r.zarr")
+    with get_task_stream(two_workers) as stream:
+        found = dshift.fit(path, 4.0, client=two_workers, store=tmp_path / "r.zarr")
     ran = [entry for entry in stream.data if "dshift-" in str(entry["key"])]
     assert len(ran) > 10
     assert max(entry["nbytes"] for entry in ran) < n / 4

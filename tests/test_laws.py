@@ -61,7 +61,7 @@ def mode_rows(result: xr.Dataset, index: str = "mode_index") -> np.ndarray:
 
 
 @pytest.mark.parametrize("metric", EXACT)
-@settings(max_examples=120)
+@settings(max_examples=80)
 @given(data=st.data())
 def test_density_never_decreases(metric: str, data: st.DataObject) -> None:
     """In integers: not by one bit, and it rises whenever a sample enters the active set."""
@@ -80,7 +80,7 @@ def test_density_never_decreases(metric: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("metric", GEOMETRIES)
-@settings(max_examples=80)
+@settings(max_examples=50)
 @given(data=st.data())
 def test_modes_are_as_dense_as_their_seeds(metric: str, data: st.DataObject) -> None:
     problem = data.draw(plain_problems(metric, any_rows()))
@@ -93,7 +93,7 @@ def test_modes_are_as_dense_as_their_seeds(metric: str, data: st.DataObject) -> 
 
 
 @pytest.mark.parametrize("metric", EXACT)
-@settings(max_examples=80)
+@settings(max_examples=50)
 @given(data=st.data())
 def test_modes_stay(metric: str, data: st.DataObject) -> None:
     """Modes given as seeds take no step. (Counts of one total: their modes lie on the grid.)"""
@@ -110,7 +110,7 @@ def test_modes_stay(metric: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("metric", GEOMETRIES)
-@settings(max_examples=80)
+@settings(max_examples=50)
 @given(data=st.data())
 def test_one_more_step_from_a_mode_is_the_mode(metric: str, data: st.DataObject) -> None:
     problem = data.draw(plain_problems(metric, any_rows()))
@@ -129,7 +129,7 @@ def end_of(space: oracle.Space, start: np.ndarray) -> np.ndarray:
     return oracle.trajectory(space, start)[-1]
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(strategies.problems("wasserstein", any_rows()))
 def test_wasserstein_modes_are_histograms(problem: Problem) -> None:
     modes = fit(problem).modes.values
@@ -142,7 +142,7 @@ def test_wasserstein_modes_are_histograms(problem: Problem) -> None:
 
 
 @pytest.mark.parametrize("metric", EXACT)
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_permuting_samples_permutes_labels(metric: str, data: st.DataObject) -> None:
     problem = data.draw(plain_problems(metric, any_rows()))
@@ -162,7 +162,7 @@ def test_permuting_samples_permutes_labels(metric: str, data: st.DataObject) -> 
 
 
 @pytest.mark.parametrize("metric", EXACT)
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_permuting_samples_with_their_bandwidths(metric: str, data: st.DataObject) -> None:
     """Where densities are rounded, their order may change, but no sample changes its mode."""
@@ -182,7 +182,7 @@ def test_permuting_samples_with_their_bandwidths(metric: str, data: st.DataObjec
 
 
 @pytest.mark.parametrize("metric", EXACT)
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_weight_k_is_k_copies(metric: str, data: st.DataObject) -> None:
     problem = data.draw(strategies.problems(metric, any_rows(), seeds=False))
@@ -216,7 +216,7 @@ def test_weight_k_is_k_copies_for_means(seed: int) -> None:
     np.testing.assert_allclose(copied.modes.values, weighted.modes.values, rtol=1e-12)
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(problem=strategies.problems("wasserstein", any_rows()), power=st.integers(-30, 30))
 def test_scaling_edges_and_bandwidth_changes_nothing(problem: Problem, power: int) -> None:
     q = problem.rows.shape[1]
@@ -245,7 +245,7 @@ def test_unit_edges_are_no_edges() -> None:
 # the distance is W1
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(data=st.data())
 def test_distance_is_scipys(data: st.DataObject) -> None:
     """Two rows meet if and only if the bandwidth exceeds SciPy's distance between them.
@@ -277,7 +277,7 @@ def cuts(draw: st.DrawFn, length: int) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("metric", GEOMETRIES)
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_chunks_change_no_bit(metric: str, data: st.DataObject) -> None:
     problem = data.draw(strategies.problems(metric, any_rows(), seeds=False))
@@ -297,7 +297,7 @@ def test_chunks_change_no_bit(metric: str, data: st.DataObject) -> None:
         xr.testing.assert_identical(result, whole)
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_chunks_of_a_cube_change_no_bit(data: st.DataObject) -> None:
     shape = tuple(data.draw(st.integers(1, 6)) for _ in range(2))
@@ -314,7 +314,7 @@ def test_chunks_of_a_cube_change_no_bit(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("metric", GEOMETRIES)
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_blocks_and_threads_change_no_bit(metric: str, data: st.DataObject) -> None:
     problem = data.draw(strategies.problems(metric, any_rows()))
@@ -366,7 +366,7 @@ def own(name: str) -> dshift.Metric:
 
 
 @pytest.mark.parametrize("name", OWN_METRICS)
-@settings(max_examples=80)
+@settings(max_examples=50)
 @given(data=st.data())
 def test_own_metric(name: str, data: st.DataObject) -> None:
     """It ends, where the oracle ends; the density never decreases; every mode stays."""

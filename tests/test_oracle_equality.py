@@ -82,21 +82,21 @@ def check(problem: Problem) -> None:
 
 
 @pytest.mark.parametrize("metric", GEOMETRIES)
-@settings(max_examples=250)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_small(metric: str, data: st.DataObject) -> None:
     check(data.draw(strategies.problems(metric)))
 
 
 @pytest.mark.parametrize("metric", GEOMETRIES)
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_crowded(metric: str, data: st.DataObject) -> None:
     check(data.draw(strategies.problems(metric, strategies.crowded_rows())))
 
 
 @pytest.mark.parametrize("metric", GEOMETRIES)
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(data=st.data())
 def test_large(metric: str, data: st.DataObject) -> None:
     check(data.draw(strategies.problems(metric, strategies.large_rows(), valley=False)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import time
 
 import pytest
 
@@ -16,18 +16,16 @@ def test_memory_limit_is_that_of_a_machine() -> None:
 
 def test_an_error_in_a_block_stops_the_others() -> None:
     started: list[int] = []
-    gate = threading.Event()
 
     def work(item: int) -> None:
         started.append(item)
         if item == 0:
-            gate.wait(5)
             raise RuntimeError("block 0 broke")
-        gate.set()
+        time.sleep(0.02)  # ten seconds for all, on two threads
 
     with pytest.raises(RuntimeError, match="block 0 broke"):
         map_threads(work, range(1000), 2)
-    assert len(started) <= 1000
+    assert len(started) < 1000
 
 
 def test_progress_is_silent_unless_asked(capsys: pytest.CaptureFixture[str]) -> None:

@@ -190,7 +190,7 @@ class Browser:
             self.send(f"{domain}.enable")
 
     async def _connect(self, port_file: Path) -> Any:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while not (port_file.exists() and len(port_file.read_text().split()) == 2):
             assert time.monotonic() < deadline, "Chromium did not start"
             await asyncio.sleep(0.05)
@@ -200,12 +200,17 @@ class Browser:
         return await websocket_connect(page["webSocketDebuggerUrl"])
 
     def close(self) -> None:
-        self.send("Browser.close")
         self.loop.run_until_complete(self._disconnect())
-        self.process.wait(30)
         self.loop.close()
 
     async def _disconnect(self) -> None:
+        # No answer is waited for: the browser may be gone before it comes.
+        await self.socket.write_message(json.dumps({"id": 0, "method": "Browser.close"}))
+        try:
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
         self.socket.close()  # within the loop, which need not be the thread's own
         await asyncio.sleep(0.05)
 
@@ -217,7 +222,7 @@ class Browser:
         message = {"id": self.n_sent, "method": method, "params": params}
         await self.socket.write_message(json.dumps(message))
         while True:
-            answer = json.loads(await asyncio.wait_for(self.socket.read_message(), 60))
+            answer = json.loads(await asyncio.wait_for(self.socket.read_message(), 300))
             if answer.get("id") == self.n_sent:
                 assert "error" not in answer, answer
                 return answer["result"]
@@ -250,7 +255,7 @@ class Browser:
         self.until(IDLE)
 
     def until(self, script: str) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while not self.run(script):
             assert time.monotonic() < deadline, (script, self.errors)
             time.sleep(0.05)

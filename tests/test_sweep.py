@@ -11,6 +11,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
+from distributed import Client
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import wasserstein_distance
@@ -207,12 +208,10 @@ def test_samples_are_embedded_once_for_all_bandwidths(
     assert calls == [60]
 
 
-def test_a_cluster_sweeps_to_the_same_labels(swept: xr.Dataset, data: xr.Dataset) -> None:
-    from distributed import Client, LocalCluster
-
-    here = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0"}
-    with LocalCluster(**here) as cluster, Client(cluster) as client:
-        there = dshift.sweep(data.counts, client=client)
+def test_a_cluster_sweeps_to_the_same_labels(
+    swept: xr.Dataset, data: xr.Dataset, two_workers: Client
+) -> None:
+    there = dshift.sweep(data.counts, client=two_workers)
     xr.testing.assert_identical(there, swept)
 
 

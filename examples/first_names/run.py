@@ -17,7 +17,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 import dshift
-from examples.common import COLORS, INK, Page, make_parser
+from examples.common import INK, Page, make_parser
 
 FILE = Path(__file__).resolve().parent / "names.npz"
 CHOSEN = 4.0  # years
@@ -119,11 +119,11 @@ def draw(page: Page, names: Names, eras: list[Era]) -> None:
     years = names.counts.year.values
     figure, axis = plt.subplots(figsize=(9, 0.55 * len(eras) + 1.2))
     tallest = max(era.mode.max() for era in eras)
+    colors = plt.get_cmap("viridis")(np.linspace(0.9, 0.1, len(eras)))  # the oldest is dark
     for i, era in enumerate(reversed(eras)):
         height = 1.6 * era.mode / tallest
-        color = COLORS[i % len(COLORS)]
         layer = 2 * (len(eras) - i)
-        axis.fill_between(years, i, i + height, color=color, alpha=0.75, zorder=layer, linewidth=0)
+        axis.fill_between(years, i, i + height, color=colors[i], zorder=layer, linewidth=0)
         axis.plot(years, i + height, color="white", linewidth=0.8, zorder=layer)
         text = ", ".join(names.best_known(era.members, 4))
         axis.text(years[-1] + 2, i + 0.15, text, fontsize=8.5, color=INK, zorder=99)

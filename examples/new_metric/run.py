@@ -14,10 +14,11 @@ import dask.array as da
 import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
+from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
 import dshift
-from examples.common import COLORS, Page, make_parser
+from examples.common import COLORS, PALE, Page, make_parser
 
 Float = NDArray[np.float64]
 
@@ -140,24 +141,29 @@ def compare(kinds: NDArray[np.int64], results: dict[str, xr.Dataset]) -> list[di
     return rows
 
 
-def draw(page: Page, results: dict[str, xr.Dataset]) -> None:
-    """Draw the modes of both metrics round the clock."""
+def draw(page: Page, kinds: NDArray[np.int64], results: dict[str, xr.Dataset]) -> None:
+    """Draw the modes of both metrics round the clock, in the colour of the places in them."""
     polar = {"projection": "polar"}
-    figure, axes = plt.subplots(1, 2, figsize=(8, 4), subplot_kw=polar)
-    angles = (np.arange(N_HOURS + 1) % N_HOURS + 0.5) * 2 * np.pi / N_HOURS
+    figure, axes = plt.subplots(1, 2, figsize=(8, 4.7), subplot_kw=polar)
+    hours = np.arange(N_HOURS + 1)
+    # An hour is an arc, from its start to its end.
+    angles = np.repeat(hours, 2)[1:-1] * 2 * np.pi / N_HOURS
     for axis, (metric, result) in zip(axes, results.items(), strict=True):
+        alpha = min(0.25, 2 / result.sizes["cluster"])  # many lie on top of each other
         for label in range(result.sizes["cluster"]):
             mode = result.modes.values[np.argmax(result.cluster_of_mode.values == label)]
-            closed = np.append(mode, mode[0])
-            color = COLORS[label % len(COLORS)]
-            axis.plot(angles, closed, color=color)
-            axis.fill(angles, closed, color=color, alpha=0.15)
+            color = COLORS[np.bincount(kinds[result.label.values == label]).argmax()]
+            axis.plot(angles, np.repeat(mode, 2), color=color, linewidth=0.9)
+            axis.fill(angles, np.repeat(mode, 2), color=color, alpha=alpha, linewidth=0)
         axis.set_theta_zero_location("N")
         axis.set_theta_direction(-1)
-        axis.set_xticks(np.arange(0, N_HOURS, 3) * 2 * np.pi / N_HOURS)
-        axis.set_xticklabels([f"{hour} h" for hour in range(0, N_HOURS, 3)])
+        axis.set_xticks(hours[:-1:3] * 2 * np.pi / N_HOURS, [f"{hour} h" for hour in hours[:-1:3]])
         axis.set_yticklabels([])
-        axis.set_title(f"{metric}: {result.sizes['cluster']} clusters")
+        axis.grid(linewidth=0.5, color=PALE)
+        axis.set_title(f"{metric}: {result.sizes['cluster']} clusters", loc="center", pad=14)
+    patches = [Patch(color=COLORS[kind], label=name) for kind, name in enumerate(PLACES)]
+    figure.get_layout_engine().set(rect=(0, 0.04, 1, 0.91))  # room for what it does not count
+    figure.legend(handles=patches, loc="outside lower center", ncols=len(patches))
     page.picture("clock.svg", figure)
 
 
@@ -170,7 +176,7 @@ def main() -> None:
     results = {"W1 on a line": on_line, "W1 on a circle": _fit(counts)}
     page.table("clusters", compare(kinds, results))
     page.table("laws", check_laws(counts, results["W1 on a circle"]))
-    draw(page, results)
+    draw(page, kinds, results)
 
 
 if __name__ == "__main__":

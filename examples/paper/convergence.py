@@ -87,6 +87,7 @@ def draw_sweep(page: Page, small: bool) -> None:
     bottom.set(ylabel="clusters", xlabel="bandwidth in bins", yscale="log")
     bottom.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
     bottom.minorticks_off()
+    bottom.yaxis.set_major_formatter("{x:g}")
     page.picture("sweep.svg", figure)
     rows = [
         {

@@ -81,5 +81,6 @@ def draw_samples(page: Page) -> None:
         for axis, sample in zip(row, np.flatnonzero(one.truth == kind), strict=False):
             axis.bar(centers, one.counts[sample], 0.01, color=COLORS[kind])
             axis.set_title(f"class {kind + 1}, histogram {sample}")
+    figure.supxlabel("value drawn", fontsize=9)
     figure.supylabel("draws of 100", fontsize=9)
     page.picture("samples.svg", figure)

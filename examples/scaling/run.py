@@ -13,12 +13,14 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import matplotlib.pyplot as plt
+import psutil
 
 from examples.common import COLORS, INK, PALE, Page, fill, make_parser, markdown_table
 from tests.benchmarks import cluster, common, growth, peers
@@ -30,8 +32,12 @@ NAMES = ROOT / "examples" / "first_names" / "names.npz"
 SIZES, SMALL_SIZES = (1_000, 2_000, 5_000, 10_000, 20_000), (300, 600)
 LARGE_SIZES, SMALL_LARGE_SIZES = (50_000, 100_000, 200_000), (1_000,)
 SMALL_NAMES = 300
+ONE = {"1 threads": "1 thread", "1 processes": "1 process"}
+WORKERS_PICTURE = "![How many times as fast as one worker several are](workers.svg)"
 DSHIFT = "dshift.fit"
-MOST_LOAD = 1.5  # of the machine, before a part
+# Of short fits and short peers: each is repeated for so long, in each of the sets.
+ENOUGH_SECONDS = 4.0
+MOST_BUSY_CORES = 0.5  # with the work of others, before a part
 # Peers with a package of their own, and those that take minutes: not in a small run.
 SLOW = ("MeanShift", "fast_hdbscan")
 
@@ -42,16 +48,31 @@ class Results:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.parts: dict[str, Any] = {}
+        self.failed: list[str] = []
         if path.is_file():
             self.parts = json.loads(path.read_text(encoding="utf-8"))
 
+    @cached_property
+    def machine(self) -> dict[str, Any]:
+        """Where this run measures: asked once, before its own work is on the machine."""
+        return common.describe_machine()
+
     def measure(self, name: str, small: bool, resume: bool, run: Callable[[], Rows]) -> None:
-        """Run a part and keep its rows, unless it is there already and `resume` is wished."""
+        """Run a part and keep its rows, unless it is there already and `resume` is wished.
+
+        A part that fails is noted, and does not keep the others from being measured.
+        """
         known = self.parts.get(name)
         if resume and known is not None and known["small"] == small:
             return
-        machine = common.describe_machine()
-        self.parts[name] = {"machine": machine, "small": small, "rows": run()}
+        machine = {**self.machine, "busy_cores": _busy_cores()}
+        try:
+            rows = run()
+        except Exception as error:
+            common.note(f"failed: {name} with {type(error).__name__}: {error}")
+            self.failed.append(name)
+            return
+        self.parts[name] = {"machine": machine, "small": small, "rows": rows}
         text = json.dumps(self.parts, indent=1) + "\n"
         self.path.write_text(text, encoding="utf-8")
 
@@ -67,28 +88,42 @@ class Results:
             return "Not measured yet."
         first = next(iter(parts.values()))["machine"]
         text = f"{first['cores']} cores ({first['cpu']}), Python {first['python']}. "
-        if self.is_idle(start):
+        if self.means_nothing(start):
             text += "**A small run, or one on a busy machine: its times mean nothing.**"
         return text.strip()
 
-    def is_idle(self, start: str) -> bool:
+    def means_nothing(self, start: str) -> bool:
         """Return whether these times mean nothing."""
         parts = [part for name, part in self.parts.items() if name.startswith(start)]
-        return any(part["small"] or part["machine"]["load"] > MOST_LOAD for part in parts)
+        return any(
+            part["small"] or part["machine"]["busy_cores"] > MOST_BUSY_CORES for part in parts
+        )
+
+
+def _busy_cores() -> float:
+    """Return how many cores others use, while this process waits.
+
+    Not the load of the system, which is a mean over a minute: of the part before, mostly.
+    """
+    return round(psutil.cpu_percent(interval=1.0) / 100 * (psutil.cpu_count() or 1), 2)
 
 
 def measure_all(results: Results, *, small: bool, resume: bool) -> None:
     """Measure every part that is wished."""
     without = SLOW if small else ()
+
+    def compare(histograms: common.Histograms) -> Rows:
+        return peers.compare(histograms, without, enough_seconds=ENOUGH_SECONDS)
+
     for n in SMALL_SIZES if small else SIZES:
         results.measure(
             f"peers, synthetic {n}",
             small,
             resume,
-            lambda n=n: peers.compare(common.synthetic(n), without),
+            lambda n=n: compare(common.synthetic(n)),
         )
     names = common.names(NAMES, n=SMALL_NAMES if small else None)
-    results.measure("peers, names", small, resume, lambda: peers.compare(names, without))
+    results.measure("peers, names", small, resume, lambda: compare(names))
     for n in SMALL_LARGE_SIZES if small else LARGE_SIZES:
         results.measure(
             f"growth, synthetic {n}",
@@ -103,7 +138,7 @@ def measure_all(results: Results, *, small: bool, resume: bool) -> None:
 def _speeds(n: int) -> Rows:
     with tempfile.TemporaryDirectory() as folder:
         seconds = cluster.time_everywhere(n, Path(folder))
-    return [{"where": where, "seconds": taken} for where, taken in seconds.items()]
+    return [{"where": where, "n": n, "seconds": taken} for where, taken in seconds.items()]
 
 
 def peer_rows(results: Results) -> Rows:
@@ -120,7 +155,10 @@ def peer_rows(results: Results) -> Rows:
         for data, n in sets:
             one = found.get((method, data, n))
             key = "seconds" if method == DSHIFT else "ratio"
-            row[f"{data}, {n:,}"] = "not run" if one is None else _three_digits(one[key])
+            if one is None or "error" in one:
+                row[f"{data}, {n:,}"] = "not run" if one is None else "failed"
+            else:
+                row[f"{data}, {n:,}"] = _three_digits(one[key])
         rows.append(row)
     return rows
 
@@ -145,30 +183,44 @@ def growth_rows(results: Results) -> Rows:
 def worker_rows(results: Results) -> Rows:
     """Return the time of one fit on threads and on processes."""
     return [
-        {"where": row["where"], "seconds": f"{row['seconds']:.3g}"}
+        {
+            "where": ONE.get(row["where"], row["where"]),
+            "N": f"{row['n']:,}",
+            "seconds": f"{row['seconds']:.3g}",
+        }
         for row in results.rows("workers")
     ]
 
 
 def draw_peers(page: Page, results: Results) -> None:
     """Draw time against N beside the peers, on the synthetic sets."""
-    figure, axis = plt.subplots(figsize=(7.5, 4.2))
-    measured = [row for row in results.rows("peers") if row["data"] == "synthetic"]
+    figure, axis = plt.subplots(figsize=(8, 4))
+    measured = [
+        row for row in results.rows("peers") if row["data"] == "synthetic" and "error" not in row
+    ]
     grown = [{**row, "method": DSHIFT} for row in results.rows("growth")]
     methods = dict.fromkeys(row["method"] for row in measured)
+    lines = []
     for method, color in zip(methods, (INK, *COLORS), strict=False):
         points = sorted(
             (row["n"], row["seconds"]) for row in measured + grown if row["method"] == method
         )
         width = 2.4 if method == DSHIFT else 1.2
-        axis.plot(*zip(*points, strict=True), "o-", color=color, linewidth=width, markersize=4)
-        n, seconds = points[-1]
-        axis.annotate(
-            method, (n, seconds), (6, 0), textcoords="offset points", color=color, va="center"
+        lines += axis.plot(
+            *zip(*points, strict=True),
+            "o-",
+            color=color,
+            linewidth=width,
+            markersize=4,
+            label=method,
         )
+    # In the order in which they stand above each other at the right.
+    lines.sort(key=lambda line: -line.get_ydata()[-1] / line.get_xdata()[-1])
+    axis.legend(handles=lines, loc="center left", bbox_to_anchor=(1, 0.5))
     axis.set(xscale="log", yscale="log", xlabel="histograms of 64 bins", ylabel="seconds")
-    sizes = [row["n"] for row in measured + grown]
-    axis.set_xlim(min(sizes) * 0.8, max(sizes) * 12)
+    for one in (axis.xaxis, axis.yaxis):
+        one.set_major_formatter(lambda value, _: f"{value:,g}")
+        one.set_minor_formatter(lambda value, _: "")
     axis.set_title("from a NumPy array of counts to labels")
     page.picture("peers.svg", figure)
 
@@ -185,8 +237,8 @@ def draw_workers(page: Page, results: Results) -> None:
         axis.plot(counts, speed, "o-", color=color, label=kind)
     axis.plot([1, most], [1, most], ":", color=PALE, label="ideal")
     axis.set(xlabel="workers", ylabel="times as fast as one", xticks=range(1, most + 1))
-    idle = " (a trial run: no measurement)" if results.is_idle("workers") else ""
-    axis.set_title("the same fit, the same bits" + idle)
+    nothing = " (a trial run: no measurement)" if results.means_nothing("workers") else ""
+    axis.set_title("the same fit, the same bits" + nothing)
     axis.legend()
     page.picture("workers.svg", figure)
 
@@ -203,12 +255,19 @@ def main() -> None:
         measure_all(results, small=options.small, resume=options.resume)
     if not results.parts:
         raise SystemExit(f"{results.path} holds nothing to draw: run without --draw first")
-    for name, rows in (("peers", peer_rows), ("growth", growth_rows), ("workers", worker_rows)):
+    for name, rows in (("peers", peer_rows), ("growth", growth_rows)):
         page.text(name, _with_caption(results, name, rows(results)))
-    draw_peers(page, results)
-    draw_workers(page, results)
-    if options.out is None:
-        fill(ROOT / "README.md", "speed", _with_caption(results, "peers", peer_rows(results)))
+    if results.rows("peers"):
+        draw_peers(page, results)
+        if options.out is None:
+            fill(ROOT / "README.md", "speed", _with_caption(results, "peers", peer_rows(results)))
+    workers = _with_caption(results, "workers", worker_rows(results))
+    if results.rows("workers"):
+        draw_workers(page, results)
+        workers = f"{WORKERS_PICTURE}\n\n{workers}"
+    page.text("workers", workers)
+    if results.failed:
+        raise SystemExit(f"failed: {'; '.join(results.failed)}. --resume tries these again.")
 
 
 def _with_caption(results: Results, name: str, rows: Rows) -> str:

@@ -93,7 +93,8 @@ def _degrees(latitude: float) -> str:
 
 def draw_map(page: Page, result: xr.Dataset, cube: xr.Dataset) -> None:
     """Draw the regimes, and below them the modes that `valley` joined to regimes."""
-    figure, axes = plt.subplots(2, 1, figsize=(8, 9), sharex=True)
+    figure, axes = plt.subplots(2, 1, figsize=(8, 8.4), sharex=True)
+    (west, east), (south, north) = (_edges(axis) for axis in (cube.lon.values, cube.lat.values))
     titles = {
         "label": f"{result.sizes['cluster']} wind regimes",
         "mode_index": f"before joining: {result.sizes['mode']} modes (grey: the small ones)",
@@ -102,13 +103,22 @@ def draw_map(page: Page, result: xr.Dataset, cube: xr.Dataset) -> None:
         axis.imshow(
             _colored(result[name].transpose("lat", "lon").values),
             origin="lower",
-            extent=(cube.lon[0], cube.lon[-1], cube.lat[0], cube.lat[-1]),
+            extent=(west, east, south, north),
         )
         for place, (lon, lat) in PLACES.items():
             style = {"ha": "center", "va": "center", "fontsize": 8, "color": "white"}
             axis.text(lon, lat, place, **style)
         axis.set(title=title, xticks=range(-180, 181, 60), yticks=range(-90, 91, 30))
+        axis.set(xlim=(west, east), ylim=(-90, 90))
+        axis.xaxis.set_major_formatter("{x:g}°")
+        axis.yaxis.set_major_formatter("{x:g}°")
     page.picture("map.png", figure)
+
+
+def _edges(centers: NDArray[np.float64]) -> tuple[float, float]:
+    """Return where the first cell of an even grid begins and the last one ends."""
+    half = (centers[-1] - centers[0]) / (len(centers) - 1) / 2
+    return float(centers[0] - half), float(centers[-1] + half)
 
 
 def _colored(labels: NDArray[np.int64]) -> NDArray[np.float64]:

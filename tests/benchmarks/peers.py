@@ -78,44 +78,68 @@ def peers_for(histograms: Histograms) -> Iterator[Peer]:
     if missing := [name for name in FAST_HDBSCAN if importlib.util.find_spec(name) is None]:
         note(f"skipped: fast_hdbscan; pip install {' '.join(missing)}")
     else:
-        from fast_hdbscan import HDBSCAN as FastHDBSCAN
-
-        fast = FastHDBSCAN(**hierarchy)
-        yield Peer("fast_hdbscan (L2, approximate)", fast.fit_predict, compiles=True)
+        fast = partial(_fast_hdbscan, **hierarchy)
+        yield Peer("fast_hdbscan (L2, approximate)", fast, compiles=True)
     yield Peer("SciPy cdist (cityblock), 1 thread", _all_distances)
+
+
+def _fast_hdbscan(cdfs: NDArray[np.float64], **hierarchy: Any) -> NDArray[np.int64]:
+    from fast_hdbscan import HDBSCAN as FastHDBSCAN
+
+    labels: NDArray[np.int64] = FastHDBSCAN(**hierarchy).fit_predict(cdfs)
+    return labels
 
 
 def _all_distances(cdfs: NDArray[np.float64]) -> None:
     cdist(cdfs, cdfs, "cityblock")
 
 
-def compare(histograms: Histograms, without: Sequence[str]) -> list[Row]:
+def compare(
+    histograms: Histograms, without: Sequence[str], *, enough_seconds: float = 10.0
+) -> list[Row]:
     """Time dshift and its peers on one set; every ratio is to this dshift.
 
     Parameters
     ----------
     without : sequence of str
         Parts of the names of peers to leave out.
+    enough_seconds : float
+        What is shorter is timed several times, for so long.
+
+    Returns
+    -------
+    list of dict
+        The row of a peer that failed holds its `error`, and no times.
     """
     note(f"{histograms.name}, N = {len(histograms):,}: dshift")
-    ours = timed(lambda: histograms.fit().label.values, warm_up=True)
+    ours = timed(lambda: histograms.fit().label.values, warm_up=True, enough_seconds=enough_seconds)
     rows = [_row(histograms, "dshift.fit", ours, ours.seconds)]
     cdfs = common.cdfs_of(histograms.counts)
     for peer in peers_for(histograms):
         if any(part in peer.name for part in without):
             continue
         note(f"{histograms.name}, N = {len(histograms):,}: {peer.name}")
-        timing = timed(partial(peer.run, cdfs), warm_up=peer.compiles)
-        rows.append(_row(histograms, peer.name, timing, ours.seconds))
+        try:
+            timing = timed(
+                partial(peer.run, cdfs), warm_up=peer.compiles, enough_seconds=enough_seconds
+            )
+        except Exception as error:  # of whatever kind, in a package of others
+            said = f"{type(error).__name__}: {error}"
+            note(f"failed: {peer.name} with {said}")
+            rows.append({**_about(histograms, peer.name), "error": said})
+        else:
+            rows.append(_row(histograms, peer.name, timing, ours.seconds))
     return rows
+
+
+def _about(histograms: Histograms, name: str) -> Row:
+    return {"data": histograms.name, "n": len(histograms), "method": name}
 
 
 def _row(histograms: Histograms, name: str, timing: common.Timing[Any], unit: float) -> Row:
     labels, truth = timing.value, histograms.truth
     row: Row = {
-        "data": histograms.name,
-        "n": len(histograms),
-        "method": name,
+        **_about(histograms, name),
         "seconds": timing.seconds,
         "ratio": timing.seconds / unit,
         "first_seconds": timing.first_seconds,
