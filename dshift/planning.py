@@ -29,9 +29,8 @@ SHORT_ORDER_SAMPLES = 2**16
 COPIES_WHILE_READING = 1
 COPIES_WHILE_SHARING = 4
 ROWS_SHARED_AT_ONCE = 8192
-# Scratch of a thread: lists, masks and members, for each sample; marks, for each coordinate.
-SCRATCH_BYTES = 64
-MARKED_BYTES = 2**13
+# Scratch of a thread that has an index, for each sample: lists, masks and members.
+SCRATCH_BYTES = 32
 # Below this, a file that processes share costs more than the memory it saves.
 WORTH_SHARING_BYTES = 64 * 2**20
 # Pages of a file that a process needs at hand: less, and it would read all the time.
@@ -92,20 +91,21 @@ class Plan:
 
     @property
     def index_bytes(self) -> int:
-        """Bytes of the index and of what blocks tell each other, where there is an index."""
+        """Bytes of the index, of what blocks tell each other, and of scratch, if there is one."""
         if not self.indexed:
             return 0
         memo = max(LEAST_MEMO_BYTES, self.matrix_bytes // MEMO_PART)
         order = 2 if self.n_samples <= SHORT_ORDER_SAMPLES else 4
         index = self.n_samples * self.n_coords * (CODE_BYTES + RANK_BYTES + order)
-        return index + min(memo, self._walk_bytes * self.n_seeds)
+        scratch = SCRATCH_BYTES * self.n_samples * self.threads
+        return index + min(memo, self._walk_bytes * self.n_seeds) + scratch
 
     @property
     def _walk_bytes(self) -> int:
         return (POINTS_A_SEED + 1) * self.n_coords * ENTRY_BYTES
 
     def _working_bytes(self, indexed: bool) -> int:
-        per_sample = 4 * ENTRY_BYTES + SCRATCH_BYTES * self.threads
+        per_sample = 4 * ENTRY_BYTES * (self.threads + 1)
         paths = self._walk_bytes * min(self.block_size, self.n_seeds) * self.threads
         index = self.index_bytes if indexed else 0
         return max(self.n_samples * per_sample + paths + index, self.reading_bytes)
