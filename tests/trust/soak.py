@@ -1,9 +1,10 @@
 """Fits on a cluster that is attacked all the time: the results stay the same, to the bit.
 
 `python -m tests.trust.soak --minutes 60` kills and adds workers, stops one for a while, cuts the
-network of one, and kills the scheduler, while one fit after the other runs there. It prints each
-fit, the faults by kind, and the memory of client, scheduler and workers from first to last; it ends
-with 1 if a result differed, or a fit failed with anything but the loss of the scheduler.
+network of one, has another client restart the cluster, and kills the scheduler, while one fit after
+the other runs there. It prints each fit, the faults by kind, and the memory of client, scheduler
+and workers from first to last; it ends with 1 if a result differed, or a fit failed with anything
+but the loss of the scheduler.
 """
 
 from __future__ import annotations
@@ -149,6 +150,20 @@ def cut_network(site: Site, dice: random.Random) -> None:
     site.link.mend()
 
 
+def restart_cluster(site: Site, dice: random.Random) -> None:
+    """Have another client restart the cluster: the tasks of all clients are gone, and all workers.
+
+    Workers without a nanny end then; whoever started them starts them again.
+    """
+    ended = [*site.living(), *([site.remote] if site.remote else [])]
+    with Client(scheduler_file=site.file, timeout=60, set_as_default=False) as other:
+        other.restart(wait_for_workers=False)
+    until(lambda: all(worker.poll() is not None for worker in ended), "the workers end")
+    for _ in range(LEAST_WORKERS):
+        site.add_worker()
+    site.add_remote()
+
+
 def restart_scheduler(site: Site, dice: random.Random) -> None:
     """Kill the scheduler, and start all anew: workers do not outlive their scheduler."""
     site.stop()
@@ -157,10 +172,13 @@ def restart_scheduler(site: Site, dice: random.Random) -> None:
 
 Fault = Callable[[Site, random.Random], None]
 OFTEN: tuple[Fault, ...] = (kill_worker, kill_worker, add_worker, add_worker, pause_worker)
+SELDOM: dict[int, Fault] = {5: restart_cluster, 0: restart_scheduler}
 
 
 def attack(site: Site, dice: random.Random, end: threading.Event, faults: Counter[str]) -> None:
-    """Do one thing after the other until the end; the scheduler goes every tenth time.
+    """Do one thing after the other until the end; every tenth time the scheduler goes.
+
+    Half-way to that the cluster is restarted: oftener, one fit could lose a task too many times.
 
     A fault waits for a block to be recorded since the last one: on a machine of any speed, the fits
     are hit in the middle, and get on nevertheless.
@@ -173,7 +191,7 @@ def attack(site: Site, dice: random.Random, end: threading.Event, faults: Counte
                 return
             if not site.living():
                 site.add_worker()
-        fault = restart_scheduler if number % 10 == 0 else dice.choice(choices)
+        fault = SELDOM.get(number % 10) or dice.choice(choices)
         fault(site, dice)
         faults[fault.__name__] += 1
 
