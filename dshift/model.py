@@ -26,6 +26,11 @@ from dshift.result import TITLE
 from dshift.shift import NO_MODE, distances
 from dshift.store import JOB_ATTRIBUTE, JOB_FILE, Store, refuse_damaged_result
 
+NEEDED = (
+    "label", "mode_index", "n_iter", "is_seed", "modes", "density", "size", "stationary",
+    "cluster_of_mode", "cluster_size",
+)  # fmt: skip
+
 
 def open_result(result: Any) -> xr.Dataset:
     """Return the result of a fit: itself, or read from its store."""
@@ -35,6 +40,7 @@ def open_result(result: Any) -> xr.Dataset:
                 f"`result` is a Dataset with the title {result.attrs.get('title')!r}; give what "
                 "`dshift.fit` returned or stored, with its attributes."
             )
+        refuse_parts(result)
         return result
     if not isinstance(result, str | os.PathLike):
         raise InvalidType(
@@ -55,6 +61,16 @@ def open_result(result: Any) -> xr.Dataset:
             "to `fit` that began it."
         )
     raise MissingData(f"`result`={place.name!r} holds no result of `dshift.fit`; check the path.")
+
+
+def refuse_parts(result: xr.Dataset) -> None:
+    """Raise unless a result has all of its variables."""
+    missing = [name for name in NEEDED if name not in result]
+    if missing:
+        raise InvalidInput(
+            f"`result` has no variable {', '.join(f'`{name}`' for name in missing)}, so it is not "
+            "a result of dshift.fit; give the whole Dataset that it returned."
+        )
 
 
 @dataclass(frozen=True, eq=False)

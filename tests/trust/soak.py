@@ -23,6 +23,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -158,7 +159,9 @@ def restart_cluster(site: Site, dice: random.Random) -> None:
     ended = [*site.living(), *([site.remote] if site.remote else [])]
     with Client(scheduler_file=site.file, timeout=60, set_as_default=False) as other:
         other.restart(wait_for_workers=False)
-    until(lambda: all(worker.poll() is not None for worker in ended), "the workers end")
+    for worker in ended:
+        worker.terminate()  # those that had not joined yet heard nothing of it
+        worker.wait()
     for _ in range(LEAST_WORKERS):
         site.add_worker()
     site.add_remote()
@@ -269,13 +272,13 @@ def main() -> int:
         site = Site(folder, link)
         site.start()
         end = threading.Event()
-        attacker = threading.Thread(
-            target=attack, args=(site, random.Random(asked.seed), end, faults)
-        )
-        attacker.start()
+        attacker = ThreadPoolExecutor(1)
+        attacked = attacker.submit(attack, site, random.Random(asked.seed), end, faults)
         started = time.monotonic()
         try:
-            while n_fits == 0 or time.monotonic() < started + 60 * asked.minutes:
+            while not attacked.done() and (
+                n_fits == 0 or time.monotonic() < started + 60 * asked.minutes
+            ):
                 begun = time.monotonic()
                 found = fit_until_done(site, data, folder / f"run-{n_fits}.zarr", losses)
                 n_fits += 1
@@ -292,8 +295,9 @@ def main() -> int:
                 )
         finally:
             end.set()
-            attacker.join()
+            attacker.shutdown()
             site.stop()
+        attacked.result()  # raises what ended the attacks before their time
     print(f"{n_fits} fits, {n_wrong} differed; faults: {dict(faults)}; lost: {dict(losses)}")
     return 1 if n_wrong else 0
 
