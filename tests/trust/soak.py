@@ -54,6 +54,7 @@ class Site:
     generation: int = 0
     scheduler: subprocess.Popen[bytes] = field(init=False)
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    leaving: list[subprocess.Popen[bytes]] = field(default_factory=list)  # told to end
     remote: subprocess.Popen[bytes] | None = None
 
     @property
@@ -106,14 +107,15 @@ class Site:
 
     def stop(self) -> None:
         """End all processes."""
-        ours = [self.scheduler, *self.workers, *([self.remote] if self.remote else [])]
+        remote = [self.remote] if self.remote else []
+        ours = [self.scheduler, *self.workers, *self.leaving, *remote]
         for process in ours:
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGCONT)
                 process.kill()
         for process in ours:
             process.wait()
-        self.workers, self.remote = [], None
+        self.workers, self.leaving, self.remote = [], [], None
 
 
 # ---------------------------------------------------------------- faults
@@ -131,7 +133,10 @@ def add_worker(site: Site, dice: random.Random) -> None:
     if len(site.living()) < MOST_WORKERS:
         site.add_worker()
     else:
-        dice.choice(site.living()).terminate()
+        worker = dice.choice(site.living())
+        worker.terminate()
+        site.workers.remove(worker)
+        site.leaving.append(worker)
 
 
 def pause_worker(site: Site, dice: random.Random) -> None:
@@ -160,7 +165,9 @@ def restart_cluster(site: Site, dice: random.Random) -> None:
     with Client(scheduler_file=site.file, timeout=60, set_as_default=False) as other:
         other.restart(wait_for_workers=False)
     for worker in ended:
-        worker.terminate()  # those that had not joined yet heard nothing of it
+        # Those that had not joined yet heard nothing of it. Killed, because a worker of Dask that
+        # is told to end while it closes may hang.
+        worker.kill()
         worker.wait()
     for _ in range(LEAST_WORKERS):
         site.add_worker()
