@@ -154,3 +154,26 @@ def test_a_part_of_a_result_is_no_result() -> None:
     result = dshift.fit(ROWS, 0.7)
     with pytest.raises(dshift.InvalidInput, match=r"`result` has no variable .*`modes`.* give the"):
         dshift.predict(result[["label"]], ROWS, fitted=ROWS)
+
+
+@pytest.mark.parametrize(
+    "alter",
+    [
+        lambda result: result.isel(mode=slice(0, -1)),
+        lambda result: result.where(result.label == 0),
+        lambda result: result.transpose(),
+    ],
+    ids=["fewer modes", "where", "transposed"],
+)
+def test_an_altered_result_is_refused(tmp_path: Path, alter: Any) -> None:
+    altered = alter(dshift.fit(ROWS, 0.2))
+    with pytest.raises(dshift.InvalidInput, match="`result` was altered: its `modes` are"):
+        dshift.predict(altered, ROWS, assign="nearest")
+    with pytest.raises(dshift.InvalidInput, match="`result` was altered: its `modes` are"):
+        dshift.report(altered, ROWS, tmp_path / "page.html")
+
+
+def test_nearest_modes_are_those_of_the_metric_of_the_fit() -> None:
+    result = dshift.fit(ROWS, 0.7)
+    with pytest.raises(dshift.InvalidInput, match="`metric` is 'l1', but the fit used 'wassers"):
+        dshift.predict(result, ROWS, assign="nearest", metric="l1")  # type: ignore[arg-type]
