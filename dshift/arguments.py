@@ -7,10 +7,12 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+import xarray as xr
 from numpy.typing import NDArray
 
 from dshift.errors import InvalidInput, InvalidType
 from dshift.metrics import Float, Int
+from dshift.sources import Samples
 
 # Subsets of seeds are drawn with this, so that the same call gives the same answer.
 SUBSET_SEED = 0
@@ -43,6 +45,25 @@ def _per_sample(name: str, array: Float, shape: tuple[int, ...]) -> Float:
             f"so give one number per sample: shape {shape} or ({n_samples},)."
         )
     return array.reshape(-1)
+
+
+def in_samples_order(name: str, value: Any, samples: Samples) -> Any:
+    """Return a DataArray with its dimensions as those of the samples; anything else as it is.
+
+    One whose coordinates are others, or in another order, would give numbers to wrong samples.
+    """
+    if not isinstance(value, xr.DataArray) or set(value.dims) != set(samples.dims):
+        return value
+    turned = value.transpose(*samples.dims)
+    for dim in samples.dims if turned.shape == samples.shape else ():
+        known = samples.coords.get(dim)
+        given = turned.coords.get(dim)
+        if known is not None and given is not None and not known.variable.equals(given.variable):
+            raise InvalidInput(
+                f"`{name}` has other coordinates along {dim!r} than the data, or the same ones in "
+                f"another order; take those of the data: {name}.sel({dim}=data[{dim!r}])."
+            )
+    return turned
 
 
 def _refuse_unless_positive(name: str, array: Float) -> None:

@@ -11,20 +11,19 @@ import click
 
 import dshift
 from dshift.cli_run import fit, predict, sweep
+from dshift.outputs import check_new, write_new
 from dshift.terminal import (
     EXIT_CODES,
     BadInput,
     Commands,
     Numbers,
     bin_dim_option,
-    check_new,
     json_option,
     open_data,
     overwrite_option,
     run_options,
     session,
     variable_option,
-    write_new,
 )
 
 # Clusters that the demo lists.
@@ -102,7 +101,7 @@ def histogram(
     """
     from dshift.summary import as_text
 
-    check_new(out, overwrite)
+    check_new(out, overwrite, data)
     table = options["id"] or options["value"]
     raw = data if table else _open_cube(data, variable)
     with session(scheduler, workers, progress):

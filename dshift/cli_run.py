@@ -11,12 +11,12 @@ import click
 
 import dshift
 from dshift.environment import Configured
+from dshift.outputs import check_new, write_new
 from dshift.redaction import public_name
 from dshift.terminal import (
     NumberOr,
     Numbers,
     bin_dim_option,
-    check_new,
     invalid_option,
     json_option,
     metric_options,
@@ -27,7 +27,6 @@ from dshift.terminal import (
     run_options,
     session,
     variable_option,
-    write_new,
 )
 
 log = logging.getLogger("dshift")
@@ -146,7 +145,7 @@ def sweep(
     from dshift.summary import describe_sweep, summarise_sweep
 
     if out is not None:
-        check_new(out, overwrite)
+        check_new(out, overwrite, data)
     with session(scheduler, workers, progress) as client:
         swept = dshift.sweep(
             open_data(data),
@@ -199,7 +198,7 @@ def predict(
 
     from dshift.summary import table
 
-    check_new(out, overwrite)
+    check_new(out, overwrite, data, result, fitted)
     with session(scheduler, workers, progress) as client:
         found = dshift.predict(
             result,

@@ -26,6 +26,11 @@ from dshift.result import TITLE
 from dshift.shift import NO_MODE, distances
 from dshift.store import JOB_ATTRIBUTE, JOB_FILE, Store, refuse_damaged_result
 
+NEEDED = (
+    "label", "mode_index", "n_iter", "is_seed", "modes", "density", "size", "stationary",
+    "cluster_of_mode", "cluster_size",
+)  # fmt: skip
+
 
 def open_result(result: Any) -> xr.Dataset:
     """Return the result of a fit: itself, or read from its store."""
@@ -35,6 +40,7 @@ def open_result(result: Any) -> xr.Dataset:
                 f"`result` is a Dataset with the title {result.attrs.get('title')!r}; give what "
                 "`dshift.fit` returned or stored, with its attributes."
             )
+        refuse_parts(result)
         return result
     if not isinstance(result, str | os.PathLike):
         raise InvalidType(
@@ -57,6 +63,22 @@ def open_result(result: Any) -> xr.Dataset:
     raise MissingData(f"`result`={place.name!r} holds no result of `dshift.fit`; check the path.")
 
 
+def refuse_parts(result: xr.Dataset) -> None:
+    """Raise unless a result has all of its variables, and all of its modes."""
+    missing = [name for name in NEEDED if name not in result]
+    if missing:
+        raise InvalidInput(
+            f"`result` has no variable {', '.join(f'`{name}`' for name in missing)}, so it is not "
+            "a result of dshift.fit; give the whole Dataset that it returned."
+        )
+    n_modes = result.attrs.get("n_modes", len(result.modes))
+    if result.modes.dims[:1] != ("mode",) or result.modes.ndim != 2 or len(result.modes) != n_modes:
+        raise InvalidInput(
+            f"`result` was altered: its `modes` are {dict(result.modes.sizes)}, and the fit found "
+            f"{n_modes} modes; give the whole Dataset that dshift.fit returned."
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class Model:
     """What a result says of the fit that made it."""
@@ -74,8 +96,9 @@ class Model:
         if metric is None and name not in KINDS:
             raise InvalidInput(f"the fit used a metric of its own, {name!r}; pass it as `metric`.")
         kind, own = resolve_metric(name if metric is None else metric)
-        if own is not None and own.name != name:
-            raise InvalidInput(f"`metric` is {own.name!r}, but the fit used {name!r}; pass that.")
+        given = kind if own is None else own.name
+        if given != name:
+            raise InvalidInput(f"`metric` is {given!r}, but the fit used {name!r}; pass that.")
         edges = result.modes.attrs.get("edges")
         bounds = None if edges is None else np.asarray(edges, dtype=np.float64)
         return Model(result, kind, own, bounds, result.modes.values)

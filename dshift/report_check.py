@@ -13,13 +13,10 @@ import xarray as xr
 from dshift.errors import DshiftError, InvalidInput, InvalidType
 from dshift.field import load_points
 from dshift.metrics import KINDS, Float, Metric
+from dshift.model import refuse_parts
 from dshift.sources import Samples
 
 MAX_CHECKED_VALUES = 2**26  # numbers in the data: beyond that they are not read as a whole
-NEEDED = (
-    "label", "mode_index", "n_iter", "is_seed", "modes", "density", "size", "stationary",
-    "cluster_of_mode", "cluster_size",
-)  # fmt: skip
 
 
 def check_result(result: Any) -> None:
@@ -29,16 +26,11 @@ def check_result(result: Any) -> None:
             f"`result` is a {type(result).__name__}; give the Dataset that dshift.fit returned, or "
             "the path of its store."
         )
-    missing = [name for name in NEEDED if name not in result]
-    if missing:
-        raise InvalidInput(
-            f"`result` has no variable {', '.join(f'`{name}`' for name in missing)}, so it is not "
-            "a result of dshift.fit; give the whole Dataset that it returned."
-        )
+    refuse_parts(result)
 
 
-def check_path(path: Any) -> Path:
-    """Return the file to write."""
+def check_path(path: Any, data: Any) -> Path:
+    """Return the file to write; refuse one that is the data, or no plain file."""
     if not isinstance(path, (str, os.PathLike)):
         raise InvalidType(f"`path` is a {type(path).__name__}; give the file's name, as text.")
     target = Path(os.fsdecode(path)).expanduser()
@@ -49,6 +41,14 @@ def check_path(path: Any) -> Path:
             f"`path`={str(target)!r}: there is no directory {str(target.parent)!r}; make it first, "
             "or choose another place."
         )
+    if target.exists() and not target.is_file():
+        raise InvalidInput(
+            f"`path`={str(target)!r} is a device or a pipe; give the name of a file."
+        )
+    if isinstance(data, xr.Dataset | xr.DataArray):
+        data = data.encoding.get("source")
+    if isinstance(data, str | os.PathLike) and target.resolve() == Path(data).resolve():
+        raise InvalidInput(f"`path`={str(target)!r} is the data; give the name of another file.")
     return target
 
 

@@ -56,7 +56,7 @@ def report(
     if isinstance(result, str | os.PathLike):
         result = open_result(result)
     check_result(result)
-    target = check_path(path)
+    target = check_path(path, data)
     if title is not None and not isinstance(title, str):
         raise InvalidType(f"`title` is a {type(title).__name__}; give a text, or leave it out.")
     check_sweep(sweep)
@@ -67,6 +67,8 @@ def report(
 
 
 def _write_whole(target: Path, html: str) -> None:
+    # A link stays where it is, and what it points to is replaced.
+    target = Path(os.path.realpath(target))
     try:
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     except OSError as error:

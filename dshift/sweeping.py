@@ -137,6 +137,7 @@ def sweep_samples(
     kind, own_metric = resolve_metric(metric)
     shown = wants_progress(arguments.check_progress(progress))
     treatment = arguments.check_invalid(invalid)
+    weights = arguments.in_samples_order("weights", weights, samples)
     heavy = arguments.check_weights(weights, samples.shape)
     bounds = choose_edges(edges, samples.edges, samples.n_bins)
     drawn = draw(samples, sample, heavy, kind, own_metric, treatment)

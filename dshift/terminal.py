@@ -1,25 +1,21 @@
-"""What the commands share: options, errors as one line, signals, clusters, files."""
+"""What the commands share: options, errors as one line, signals, clusters, inputs."""
 
 from __future__ import annotations
 
 import logging
 import os
 import shlex
-import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from dshift.errors import BlockFailed, ClusterLost, DshiftError, PlanRefused
 from dshift.redaction import public_name, public_text
-
-if TYPE_CHECKING:
-    import xarray as xr
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -87,6 +83,8 @@ class Commands(click.Group):
             raise Lost(_one_line(error)) from error
         except BlockFailed as error:
             raise Failed(_one_line(error)) from error
+        except BrokenPipeError:
+            raise  # whoever read the output has seen enough: click ends in silence
         except (DshiftError, OSError) as error:
             raise BadInput(_one_line(error)) from error
         except KeyboardInterrupt:
@@ -150,7 +148,9 @@ invalid_option = click.option(
     show_default=True,
     help="Samples that are no histograms: stop, or label them -1.",
 )
-overwrite_option = click.option("--overwrite", is_flag=True, help="Replace OUT if it exists.")
+overwrite_option = click.option(
+    "--overwrite", is_flag=True, help="Replace OUT if it is a Zarr store."
+)
 metric_options = options(
     variable_option,
     bin_dim_option,
@@ -296,27 +296,6 @@ def read_weights(path: str, name: str | None) -> Any:
     data = open_data(path)
     try:
         dataset = data if isinstance(data, xr.Dataset) else xr.open_zarr(data, consolidated=False)
-        return dataset[name].values
+        return dataset[name].load()
     except (KeyError, FileNotFoundError):
         raise BadInput(f"--weights {name}: there is no such variable in {path}.") from None
-
-
-def check_new(path: str, overwrite: bool) -> None:
-    """Refuse to write where something is."""
-    if not overwrite and "://" not in path and os.path.exists(path):
-        raise BadInput(f"OUT {path}: exists; give another path, or --overwrite to replace it.")
-
-
-def write_new(dataset: xr.Dataset, path: str) -> None:
-    """Write a Dataset to Zarr; on a disk it appears whole or not at all."""
-    if "://" in path:
-        dataset.to_zarr(path, mode="w", consolidated=False)
-        return
-    partial = f"{path.rstrip('/')}.partial"
-    try:
-        dataset.to_zarr(partial, mode="w", consolidated=False)
-        if os.path.isdir(path):
-            shutil.rmtree(path)
-        os.replace(partial, path)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)

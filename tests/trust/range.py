@@ -1,7 +1,8 @@
 """The suite on every Python and on the lowest dependencies that pyproject.toml allows.
 
 `python -m tests.trust.range` makes a virtual environment for each with uv, which also finds or
-fetches the interpreters, runs the tests there and prints a table. What cannot be had is said.
+fetches the interpreters, runs the tests there and prints a table. What cannot be had is said. Those
+of pyenv are found if it is told to show them: PYENV_VERSION=3.11.7:3.12.1:3.13.0.
 """
 
 from __future__ import annotations

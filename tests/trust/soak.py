@@ -1,9 +1,10 @@
 """Fits on a cluster that is attacked all the time: the results stay the same, to the bit.
 
 `python -m tests.trust.soak --minutes 60` kills and adds workers, stops one for a while, cuts the
-network of one, and kills the scheduler, while one fit after the other runs there. It prints each
-fit, the faults by kind, and the memory of client, scheduler and workers from first to last; it ends
-with 1 if a result differed, or a fit failed with anything but the loss of the scheduler.
+network of one, has another client restart the cluster, and kills the scheduler, while one fit after
+the other runs there. It prints each fit, the faults by kind, and the memory of client, scheduler
+and workers from first to last; it ends with 1 if a result differed, or a fit failed with anything
+but the loss of the scheduler.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -52,6 +54,7 @@ class Site:
     generation: int = 0
     scheduler: subprocess.Popen[bytes] = field(init=False)
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    leaving: list[subprocess.Popen[bytes]] = field(default_factory=list)  # told to end
     remote: subprocess.Popen[bytes] | None = None
 
     @property
@@ -104,14 +107,15 @@ class Site:
 
     def stop(self) -> None:
         """End all processes."""
-        ours = [self.scheduler, *self.workers, *([self.remote] if self.remote else [])]
+        remote = [self.remote] if self.remote else []
+        ours = [self.scheduler, *self.workers, *self.leaving, *remote]
         for process in ours:
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGCONT)
                 process.kill()
         for process in ours:
             process.wait()
-        self.workers, self.remote = [], None
+        self.workers, self.leaving, self.remote = [], [], None
 
 
 # ---------------------------------------------------------------- faults
@@ -129,7 +133,10 @@ def add_worker(site: Site, dice: random.Random) -> None:
     if len(site.living()) < MOST_WORKERS:
         site.add_worker()
     else:
-        dice.choice(site.living()).terminate()
+        worker = dice.choice(site.living())
+        worker.terminate()
+        site.workers.remove(worker)
+        site.leaving.append(worker)
 
 
 def pause_worker(site: Site, dice: random.Random) -> None:
@@ -149,6 +156,24 @@ def cut_network(site: Site, dice: random.Random) -> None:
     site.link.mend()
 
 
+def restart_cluster(site: Site, dice: random.Random) -> None:
+    """Have another client restart the cluster: the tasks of all clients are gone, and all workers.
+
+    Workers without a nanny end then; whoever started them starts them again.
+    """
+    ended = [*site.living(), *([site.remote] if site.remote else [])]
+    with Client(scheduler_file=site.file, timeout=60, set_as_default=False) as other:
+        other.restart(wait_for_workers=False)
+    for worker in ended:
+        # Those that had not joined yet heard nothing of it. Killed, because a worker of Dask that
+        # is told to end while it closes may hang.
+        worker.kill()
+        worker.wait()
+    for _ in range(LEAST_WORKERS):
+        site.add_worker()
+    site.add_remote()
+
+
 def restart_scheduler(site: Site, dice: random.Random) -> None:
     """Kill the scheduler, and start all anew: workers do not outlive their scheduler."""
     site.stop()
@@ -157,10 +182,13 @@ def restart_scheduler(site: Site, dice: random.Random) -> None:
 
 Fault = Callable[[Site, random.Random], None]
 OFTEN: tuple[Fault, ...] = (kill_worker, kill_worker, add_worker, add_worker, pause_worker)
+SELDOM: dict[int, Fault] = {5: restart_cluster, 0: restart_scheduler}
 
 
 def attack(site: Site, dice: random.Random, end: threading.Event, faults: Counter[str]) -> None:
-    """Do one thing after the other until the end; the scheduler goes every tenth time.
+    """Do one thing after the other until the end; every tenth time the scheduler goes.
+
+    Half-way to that the cluster is restarted: oftener, one fit could lose a task too many times.
 
     A fault waits for a block to be recorded since the last one: on a machine of any speed, the fits
     are hit in the middle, and get on nevertheless.
@@ -173,7 +201,7 @@ def attack(site: Site, dice: random.Random, end: threading.Event, faults: Counte
                 return
             if not site.living():
                 site.add_worker()
-        fault = restart_scheduler if number % 10 == 0 else dice.choice(choices)
+        fault = SELDOM.get(number % 10) or dice.choice(choices)
         fault(site, dice)
         faults[fault.__name__] += 1
 
@@ -251,13 +279,13 @@ def main() -> int:
         site = Site(folder, link)
         site.start()
         end = threading.Event()
-        attacker = threading.Thread(
-            target=attack, args=(site, random.Random(asked.seed), end, faults)
-        )
-        attacker.start()
+        attacker = ThreadPoolExecutor(1)
+        attacked = attacker.submit(attack, site, random.Random(asked.seed), end, faults)
         started = time.monotonic()
         try:
-            while n_fits == 0 or time.monotonic() < started + 60 * asked.minutes:
+            while not attacked.done() and (
+                n_fits == 0 or time.monotonic() < started + 60 * asked.minutes
+            ):
                 begun = time.monotonic()
                 found = fit_until_done(site, data, folder / f"run-{n_fits}.zarr", losses)
                 n_fits += 1
@@ -274,8 +302,9 @@ def main() -> int:
                 )
         finally:
             end.set()
-            attacker.join()
+            attacker.shutdown()
             site.stop()
+        attacked.result()  # raises what ended the attacks before their time
     print(f"{n_fits} fits, {n_wrong} differed; faults: {dict(faults)}; lost: {dict(losses)}")
     return 1 if n_wrong else 0
 
