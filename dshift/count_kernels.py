@@ -9,24 +9,38 @@ import numpy as np
 from dshift.kernels import jit
 
 BUFFERED = 512  # entries of a table that are found before they are counted
+LANES = 4  # rows in which one series is counted
+WIDEST_LANE = 2**10  # columns: wider ones leave the cache
 
 
 @jit
-def column_of(
-    value: Any, n_bins: Any, first: Any, last: Any, scale: Any, low: Any, bound: Any
-) -> Any:
-    """Return the column of a table in which a float64 value counts; `Finder` has the arguments.
+def find_columns(
+    values: Any,
+    n_bins: Any,
+    first: Any,
+    last: Any,
+    scale: Any,
+    low: Any,
+    bound: Any,
+    columns: Any,
+) -> None:
+    """Write the column of a table in which each value counts; `Finder` has the arguments.
 
-    Unsigned, since the wrapping of negative indices took half of the time.
+    Without a branch and with narrow columns, so that several values are done at a time.
     """
-    if value >= first and value <= last:
-        cell = np.uint64((value - first) * scale)
+    top, below = np.int32(n_bins - 1), np.int32(n_bins)
+    above, missing = np.int32(n_bins + 1), np.int32(n_bins + 2)
+    for i in range(values.size):
+        value = np.float64(values[i])
+        inside = (value >= first) & (value <= last)
+        cell = np.int32((value - first) * scale if inside else 0.0)
         if low is None:  # cells are bins
-            return min(cell, np.uint64(n_bins - 1))
-        return np.uint64(low[cell]) + np.uint64(value >= bound[cell])
-    if value < first:
-        return np.uint64(n_bins)
-    return np.uint64(n_bins + 1) if value > last else np.uint64(n_bins + 2)
+            column = min(cell, top)
+        else:
+            place = np.uint32(cell)  # unsigned: a negative index would be wrapped around
+            column = np.int32(low[place]) + np.int32(value >= bound[place])
+        beyond = below if value < first else (above if value > last else missing)
+        columns[i] = column if inside else beyond
 
 
 @jit
@@ -60,26 +74,67 @@ def count_lines(
     The counts of `tile` inner samples are filled at a time, so that they stay in the cache.
     """
     n_bad = 0
+    flat, width = table.reshape(-1), np.int64(table.shape[2])
+    columns = np.empty(BUFFERED, np.int32)
+    tile = min(tile, BUFFERED)
     for i in range(values.shape[0]):
-        if values.shape[2] == 1:
-            line, row = values[i, :, 0], table[i, 0]
-            for j in range(line.size):
-                column = column_of(np.float64(line[j]), n_bins, first, last, scale, low, bound)
-                if weights is None:
-                    row[column] += 1
-                else:
-                    n_bad += add_weight(row, column, n_bins, weights[i, j, 0])
-            continue
         for start in range(0, values.shape[2], tile):
-            rows = table[i, start : start + tile]
+            base = (i * np.int64(values.shape[2]) + start) * width
             for j in range(values.shape[1]):
                 line = values[i, j, start : start + tile]
+                find_columns(line, n_bins, first, last, scale, low, bound, columns)
                 for k in range(line.size):
-                    column = column_of(np.float64(line[k]), n_bins, first, last, scale, low, bound)
                     if weights is None:
-                        rows[k, column] += 1
+                        flat[np.uint64(base + k * width + columns[k])] += 1
                     else:
-                        n_bad += add_weight(rows[k], column, n_bins, weights[i, j, start + k])
+                        row = table[i, start + k]
+                        weight = weights[i, j, start + k]
+                        n_bad += add_weight(row, np.uint64(columns[k]), n_bins, weight)
+    return n_bad
+
+
+@jit
+def count_series(
+    values: Any,
+    weights: Any,
+    n_bins: Any,
+    first: Any,
+    last: Any,
+    scale: Any,
+    low: Any,
+    bound: Any,
+    table: Any,
+) -> Any:
+    """Count `values` (outer, n) into `table` (outer, columns); return bad weights.
+
+    Neighbours often fall into one bin, and a count must be stored before it can be raised again.
+    So they are counted in turns in a few rows, lanes, which are added up after every series, unless
+    that is the longer part of the work.
+    """
+    n_bad = 0
+    width = np.int64(table.shape[1])
+    n_lanes = LANES if width <= values.shape[1] // 2 and width <= WIDEST_LANE else 1
+    columns = np.empty(BUFFERED, np.int32)
+    lanes = np.zeros(LANES * width, table.dtype)
+    for i in range(values.shape[0]):
+        row = table[i]
+        for start in range(0, values.shape[1], BUFFERED):
+            some = values[i, start : start + BUFFERED]
+            find_columns(some, n_bins, first, last, scale, low, bound, columns)
+            if weights is not None:
+                for j in range(some.size):
+                    n_bad += add_weight(row, np.uint64(columns[j]), n_bins, weights[i, start + j])
+            elif n_lanes == 1:
+                for j in range(some.size):
+                    row[np.uint64(columns[j])] += 1
+            else:
+                for j in range(some.size):
+                    lanes[np.uint64((j % LANES) * width + columns[j])] += 1
+        if weights is None and n_lanes > 1:
+            for k in range(width):
+                for lane in range(LANES):
+                    row[k] += lanes[lane * width + k]
+                    lanes[lane * width + k] = 0
     return n_bad
 
 
@@ -98,61 +153,44 @@ def count_rows(
     bound: Any,
     table: Any,
 ) -> Any:
-    """Count `values` (n,) into the rows of `table` that `_grouped` gives; return bad weights.
+    """Count `values` (n,) into rows of `table`; return bad weights.
 
-    Entries are found in one loop and counted in another: in a short loop, the processor fetches
-    many of a large table at once. One loop took twice as long for 100,000 samples, and no less for
-    1,000.
+    The row is ``places[label - lowest]``, or ``label - lowest`` where `places` is None. Entries
+    are found in one loop and counted in another: in a short loop, the processor fetches many of a
+    large table at once. One loop took twice as long for 100,000 samples, and no less for 1,000.
+    Sorting entries by parts of the table that fit the cache took no less either.
     """
     n_bad = 0
-    flat, width = table.reshape(-1), np.uint64(table.shape[1])
-    entries = np.empty(BUFFERED, np.uint64)
+    flat, width = table.reshape(-1), np.int64(table.shape[1])
+    columns, entries = np.empty(BUFFERED, np.int32), np.empty(BUFFERED, np.int64)
     for start in range(0, values.size, BUFFERED):
         some, marks = values[start : start + BUFFERED], labels[start : start + BUFFERED]
+        find_columns(some, n_bins, first, last, scale, low, bound, columns)
         for i in range(some.size):
-            column = column_of(np.float64(some[i]), n_bins, first, last, scale, low, bound)
-            label = np.uint64(np.int64(marks[i]) - lowest)
-            row = label if places is None else np.uint64(places[label])
-            if weights is not None:
-                n_bad += add_weight(table[row], column, n_bins, weights[start + i])
-            else:
-                entries[i] = row * width + column
+            row = marks[i] - lowest
+            if places is not None:
+                row = places[np.uint64(row)]
+            entries[i] = row * width + (columns[i] if weights is None else 0)
         if weights is None:
             for i in range(some.size):
-                flat[entries[i]] += 1
+                flat[np.uint64(entries[i])] += 1
+        else:
+            for i in range(some.size):
+                row = flat[entries[i] : entries[i] + width]
+                n_bad += add_weight(row, np.uint64(columns[i]), n_bins, weights[start + i])
     return n_bad
 
 
 @jit
-def count_even_rows(
-    labels: Any,
-    lowest: Any,
-    values: Any,
-    n_bins: Any,
-    first: Any,
-    last: Any,
-    scale: Any,
-    table: Any,
-) -> None:
-    """Do what `count_rows` does where rows are labels, cells are bins, and nothing has a weight.
-
-    The loop that finds entries has no branch and narrow columns, so that it is done four at a time.
-    """
-    flat, width = table.reshape(-1), np.int64(table.shape[1])
-    entries = np.empty(BUFFERED, np.int64)
-    top, below = np.int32(n_bins - 1), np.int32(n_bins)
-    above, missing = np.int32(n_bins + 1), np.int32(n_bins + 2)
-    for start in range(0, values.size, BUFFERED):
-        some, marks = values[start : start + BUFFERED], labels[start : start + BUFFERED]
-        for i in range(some.size):
-            value = np.float64(some[i])
-            inside = (value >= first) & (value <= last)
-            cell = min(np.int32((value - first) * scale if inside else 0.0), top)
-            beyond = below if value < first else (above if value > last else missing)
-            column = cell if inside else beyond
-            entries[i] = (marks[i] - lowest) * width + np.int64(column)
-        for i in range(some.size):
-            flat[np.uint64(entries[i])] += 1
+def held_rows(table: Any) -> Any:
+    """Return which rows of a table hold any count; most are known by their first columns."""
+    held = np.zeros(table.shape[0], np.bool_)
+    for i in range(table.shape[0]):
+        for k in range(table.shape[1]):
+            if table[i, k] != 0:
+                held[i] = True
+                break
+    return held
 
 
 @jit

@@ -15,7 +15,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from dshift.count_kernels import count_lines, extent, search_bins
+from dshift.count_kernels import count_lines, count_series, extent, search_bins
 from dshift.errors import InvalidInput, InvalidType
 from dshift.metrics import Float
 from dshift.sources import _is_dask_array
@@ -60,6 +60,16 @@ def table_dtype(weighted: bool, n_values: float = math.inf) -> np.dtype[Any]:
     return np.dtype(np.int32 if n_values < 2**31 else np.int64)
 
 
+def zeros_table(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return an empty table: `np.zeros`, but in large pages of memory, which NumPy asks for here.
+
+    Where samples come at random, most of the time went into finding small pages.
+    """
+    table = np.empty(shape, dtype)
+    table.fill(0)
+    return table
+
+
 def as_numbers(values: Any) -> NDArray[Any]:
     """Return values as float32 or float64, whichever holds them, with NaN where masked.
 
@@ -78,7 +88,7 @@ def as_weights(weights: Any) -> Float:
 
 
 class Finder(NamedTuple):
-    """How kernels find the bin of a value; see `column_of`."""
+    """How kernels find the bin of a value; see `find_columns`."""
 
     first: float
     last: float
@@ -161,7 +171,7 @@ def count_block(
     if weights is not None:
         loads = _outer_counted_inner(np.asanyarray(weights).transpose(order), counted)
     n_columns = count_columns(edges, weights is not None)
-    table = np.zeros((lines.shape[0], lines.shape[2], n_columns), count_dtype)
+    table = zeros_table((lines.shape[0], lines.shape[2], n_columns), count_dtype)
     n_bad = _count_pieces(lines, loads, edges, table)
     table = table.reshape(*(values.shape[axis] for axis in kept), n_columns)
     table = table.transpose(*np.argsort(kept), len(kept))
@@ -172,13 +182,17 @@ def count_block(
 def _count_pieces(lines: Any, loads: Any, edges: Float, table: NDArray[Any]) -> int:
     """Count lines a few at a time: what must be copied or converted then stays in the cache."""
     finder, n_bad = make_finder(edges, as_numbers(lines[:0]).dtype), 0
+    n_bins, tile = len(edges) - 1, max(1, TILE_COUNTS // table.shape[-1])
     step = max(1, PIECE_VALUES // max(1, lines.shape[1] * lines.shape[2]))
     for start in range(0, len(lines), step):
         part = slice(start, start + step)
         values, way = find_bins(as_numbers(lines[part]), edges, finder)
         heavy = None if loads is None else as_weights(loads[part])
-        tile = max(1, TILE_COUNTS // table.shape[-1])
-        n_bad += count_lines(values, heavy, len(edges) - 1, tile, *way, table[part])
+        if lines.shape[2] == 1:
+            heavy = None if heavy is None else heavy[:, :, 0]
+            n_bad += count_series(values[:, :, 0], heavy, n_bins, *way, table[part, 0])
+        else:
+            n_bad += count_lines(values, heavy, n_bins, tile, *way, table[part])
     return n_bad
 
 
@@ -202,7 +216,8 @@ def check_counted(table: NDArray[Any], n_bad: int, edges: Float, outside: str) -
         )
     if outside == "raise":
         left_out = table[..., len(edges) - 1 :]
-        below, above = int(left_out[..., BELOW].sum()), int(left_out[..., ABOVE].sum())
+        over = tuple(range(table.ndim - 1))
+        below, above = map(int, left_out[..., BELOW : ABOVE + 1].sum(axis=over))
         if below or above:
             raise InvalidInput(
                 f"`data` holds values beyond the `edges` ({below} below {float(edges[0])!r} and "

@@ -36,6 +36,7 @@ class Cube:
     axes: tuple[int, ...]  # to count over, increasing
     dims: tuple[Hashable, ...] = ()  # of the samples
     coords: Mapping[Hashable, Any] | None = None
+    quantity: str | None = None  # what the values are
     unit: str | None = None
 
     @property
@@ -164,6 +165,7 @@ def open_cube(data: Any, dim: Any, weights: Any) -> Cube:
         axes=tuple(axis for axis, name in enumerate(cube.dims) if name in over),
         dims=tuple(name for name in cube.dims if name not in over),
         coords=kept.coords,
+        quantity=cube.attrs.get("long_name"),  # a name may be the token of a Dask array
         unit=cube.attrs.get("units"),
     )
 

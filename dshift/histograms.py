@@ -85,10 +85,11 @@ def histogram(
     xarray.DataArray
         `counts` (or `density`) on the dimensions of the samples and, last, `bin_dim`. Counts are
         int32 for a cube with less than 2**31 values a sample, else int64; float64 if weighted.
-        The coordinate `bin_dim` holds the centres of the bins. By the attributes `edges` and
-        `edges_units`, `fit` measures in the data's own unit. The coordinate `n_missing` counts the
-        NaN that were left out of each sample; `n_below` and `n_above`, unless those raise, the
-        values beyond the edges. The samples of a table are its ids, sorted.
+        The coordinate `bin_dim` holds the centres of the bins; its attribute `long_name` says what
+        the values are (of a DataArray its `long_name`, of a table the column). By the
+        attributes `edges` and `edges_units`, `fit` measures in the data's own unit. The coordinate
+        `n_missing` counts the NaN that were left out of each sample; `n_below` and `n_above`,
+        unless those raise, the values beyond the edges. The samples of a table are its ids, sorted.
 
     Notes
     -----
@@ -116,7 +117,8 @@ def histogram(
     bounds = wanted if isinstance(wanted, np.ndarray) else _drawn_edges(source, *wanted)
     table, coords = source.table(bounds, outside)
     unit = source.unit if units is None else units
-    counts = _assemble(table, source.dims, bounds, outside, density, bin_dim, unit)
+    axis = (bin_dim, source.quantity, unit)
+    counts = _assemble(table, source.dims, bounds, outside, density, *axis)
     return counts.assign_coords(coords)
 
 
@@ -286,6 +288,7 @@ def _assemble(
     outside: str,
     density: bool,
     bin_dim: str,
+    quantity: str | None,
     unit: str | None,
 ) -> xr.DataArray:
     """Return the histograms of a table, with edges, unit, and counts of what was left out."""
@@ -310,7 +313,8 @@ def _assemble(
         for key, (column, text) in _left_out(outside).items()
     }
     with_unit = {} if unit is None else {"units": unit}
-    centers = xr.Variable(bin_dim, edges[:-1] / 2 + edges[1:] / 2, with_unit)
+    with_name = {} if quantity is None else {"long_name": quantity}
+    centers = xr.Variable(bin_dim, edges[:-1] / 2 + edges[1:] / 2, with_name | with_unit)
     attrs = {
         "long_name": f"{name} of values in bins",
         "edges": edges.tolist(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import pandas as pd
 from dask.system import CPU_COUNT
 from numpy.typing import NDArray
 
-from dshift.count_kernels import count_even_rows, count_rows, mark_labels, span_of
+from dshift.count_kernels import count_rows, held_rows, mark_labels, span_of
 from dshift.counting import (
     MERGED_AT_ONCE,
     Extent,
@@ -27,6 +27,7 @@ from dshift.counting import (
     joined_extent,
     make_finder,
     table_dtype,
+    zeros_table,
 )
 from dshift.errors import InvalidType
 from dshift.metrics import Float
@@ -49,6 +50,7 @@ class Rows:
     ids: pd.Index | None = None  # None: those that occur
     ids_of_pieces: Sequence[Any] | None = None  # None: to be found out
     labels: Any = None  # of `ids`, as coordinate
+    quantity: str | None = None  # what the values are
     unit: str | None = None
 
     @property
@@ -96,7 +98,7 @@ class Rows:
 
 
 def _survey_piece(piece: Piece) -> tuple[pd.Index, Extent]:
-    return _grouped(piece[0])[0], extent_of(piece[1])
+    return _grouped(piece[0], _span(piece[0]))[0], extent_of(piece[1])
 
 
 def _count_all(piece: Piece, edges: Float) -> NDArray[Any]:
@@ -116,21 +118,16 @@ def _count_piece(piece: Piece, edges: Float, outside: str) -> Partial:
     # of all whole numbers between them, and leave out those that are empty.
     at_once = span is not None and weights is None and span[1] * n_columns <= 2 * len(values)
     if span is not None and at_once:
-        (lowest, n_rows), labels, places, found = span, np.asarray(ids), None, None
+        (lowest, n_rows), labels, places, found = span, _as_labels(ids), None, None
     else:
-        found, labels, lowest, places = _grouped(ids)
+        found, labels, lowest, places = _grouped(ids, span)
         n_rows = len(found)
-    table = np.zeros((n_rows, n_columns), dtype)
-    labels = labels.astype(np.int64, copy=False)
-    n_bad, n_bins = 0, len(edges) - 1
-    if at_once and finder.low is None:
-        count_even_rows(labels, lowest, values, n_bins, *finder[:3], table)
-    else:
-        n_bad = count_rows(labels, lowest, places, values, weights, n_bins, *finder, table)
+    table = zeros_table((n_rows, n_columns), dtype)
+    n_bad = count_rows(labels, lowest, places, values, weights, len(edges) - 1, *finder, table)
     check_counted(table, n_bad, edges, outside)
     if found is not None:
         return found, table
-    held = np.flatnonzero(table.any(axis=1))
+    held = np.flatnonzero(held_rows(table))
     return pd.Index(held + lowest), table if len(held) == n_rows else table[held]
 
 
@@ -145,49 +142,59 @@ def _span(ids: Any) -> tuple[int, int] | None:
     return (lowest, highest - lowest + 1) if highest < 2**63 else None
 
 
-def _grouped(ids: Any) -> tuple[pd.Index, NDArray[Any], int, NDArray[Any] | None]:
-    """Return the ids, sorted, each once; and where to find the place of a row's id among them.
+def _as_labels(ids: Any) -> NDArray[np.int64]:
+    return np.asarray(ids).astype(np.int64, copy=False)
 
-    That is ``places[labels[i] - lowest]``, or ``labels[i]`` where `places` is None.
+
+def _grouped(
+    ids: Any, span: tuple[int, int] | None
+) -> tuple[pd.Index, NDArray[np.int64], int, NDArray[np.int64]]:
+    """Return the ids, sorted, each once; and ``places[labels[i] - lowest]``, where each row's is.
+
+    Parameters
+    ----------
+    span : tuple, optional
+        Of whole numbers, as `_span` gives it.
     """
     if isinstance(ids.dtype, pd.CategoricalDtype):
-        found, labels, lowest, places = _grouped(ids.array.codes)
+        codes = ids.array.codes
+        found, labels, lowest, places = _grouped(codes, _span(codes))
         categories = ids.array.categories.take(found)
         order = categories.argsort()
-        sorted_places = np.argsort(order)
-        places = sorted_places if places is None else sorted_places[places]
-        return categories.take(order), labels, lowest, places
-    span = _span(ids)
+        return categories.take(order), labels, lowest, np.argsort(order)[places]
     # A lookup is several times faster than hashing, where it is not too large.
     if span is not None and span[1] <= 4 * len(ids) + 2**20:
-        labels, (lowest, n_labels) = np.asarray(ids), span
-        labels = labels.astype(np.int64, copy=False)
+        labels, (lowest, n_labels) = _as_labels(ids), span
         seen = np.zeros(n_labels, np.bool_)
         mark_labels(labels, lowest, seen)
         return pd.Index(np.flatnonzero(seen) + lowest), labels, lowest, np.cumsum(seen) - 1
+    codes, unique = pd.factorize(ids)
+    found = pd.Index(unique)
     try:
-        codes, unique = pd.factorize(ids, sort=True)
+        order = found.argsort()
     except TypeError as error:
         raise InvalidType(
             f"the `id` column holds ids that cannot be sorted ({error}); make them of one type."
         ) from error
-    return pd.Index(unique), codes, 0, None
+    return found.take(order), codes, 0, np.argsort(order)
 
 
 def _all_ids(found: Sequence[Any]) -> pd.Index:
     first, *others = found
-    return first.append(others).unique().sort_values() if others else first
+    if all(first.equals(other) for other in others):  # as a rule: several times faster
+        return first
+    return first.append(others).unique().sort_values()
 
 
 def _merge(ids: pd.Index, parts: Sequence[Partial], empty: NDArray[Any]) -> Partial:
     """Return the rows of `ids` from partial tables added up: a partial table again."""
-    if len(parts) == 1 and parts[0][0] is ids:
-        return ids, parts[0][1].astype(empty.dtype, copy=False)
-    table = np.zeros((len(ids), empty.shape[1]), empty.dtype)
+    whole = [rows for found, rows in parts if found is ids or found.equals(ids)]
+    if whole and len(whole) == len(parts):  # as a rule: several times faster
+        return ids, reduce(partial(np.add, dtype=empty.dtype), whole).astype(
+            empty.dtype, copy=False
+        )
+    table = zeros_table((len(ids), empty.shape[1]), empty.dtype)
     for found, rows in parts:
-        if found is ids or found.equals(ids):  # as a rule: several times faster
-            table += rows
-            continue
         at = ids.get_indexer(found)
         table[at[at >= 0]] += rows[at >= 0]
     return ids, table

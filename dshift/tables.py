@@ -79,7 +79,7 @@ def open_frame(frame: Any, id: Any, value: Any, weights: Any) -> Rows:
 
         return map(delayed(cut), frame[list(wanted.values())].to_delayed())
 
-    return Rows(pieces, lazy, weights is not None, (str(id),))
+    return Rows(pieces, lazy, weights is not None, (str(id),), quantity=str(value))
 
 
 def _cut_piece(frame: pd.DataFrame, id: str, value: str, weights: str | None) -> Piece:

@@ -445,6 +445,12 @@ def test_the_result_carries_edges_unit_and_coordinates() -> None:
     assert found.bin.attrs["units"] == found.attrs["edges_units"] == "m s-1"
     assert found.attrs["edges"] == EDGES
     assert found.name == "counts"
+    assert "long_name" not in found.bin.attrs
+    titled = cube.assign_attrs(long_name="wind speed")
+    assert histogram(titled, EDGES, dim="time").bin.attrs["long_name"] == "wind speed"
+    table = pd.DataFrame({"ship": ["b", "a"], "depth": [1.0, 2.0]})
+    assert histogram(table, EDGES, id="ship", value="depth").bin.attrs == {"long_name": "depth"}
+    assert histogram([[1.0]], EDGES).bin.attrs == {}
     other = histogram(cube, EDGES, dim=..., units="kt", bin_dim="speed", outside="drop")
     assert other.dims == ("speed",)
     assert other.attrs["edges_units"] == "kt"
