@@ -19,7 +19,19 @@ from tests.trust import ROOT
 
 PYTHONS = ("3.11", "3.12", "3.13")
 LOWEST = "lowest"
-CORE = ("test_parts", "test_errors", "test_sources", "test_result", "test_adversarial")
+CORE = (
+    "test_parts",
+    "test_metrics",
+    "test_modes",
+    "test_planning",
+    "test_shift",
+    "test_kernels",
+    "test_arguments",
+    "test_errors",
+    "test_sources",
+    "test_result",
+    "test_adversarial",
+)
 
 
 def try_out(kind: str, tests: list[str], folder: Path) -> str:
