@@ -20,6 +20,7 @@ if __name__ == "__main__":
             print(f"dashboard: {client.dashboard_link}", file=sys.stderr)
             print(dshift.fit(source, float(bandwidth), valley=0.1, store=store))
     finally:
-        # The jobs are cancelled at once; a scheduler that does not end in time must not hold us up.
+        # Workers are asked to retire before their jobs are cancelled. One that died unseen must not
+        # hold us up: jobs that are left then end by themselves when they find no scheduler.
         with suppress(TimeoutError):
             cluster.close(timeout=60)
