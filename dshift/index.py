@@ -78,7 +78,7 @@ class Index:
 
 def build_index(samples: Field) -> Index:
     """Index the samples of an exact field."""
-    coords, thresholds = read_only(samples.points), np.ascontiguousarray(samples.reach)
+    coords, thresholds = read_only(samples.points), np.array(samples.reach)
     n, p = coords.shape
     lows, unit, divisor = _choose_unit(coords, thresholds)
     n_tiles = -(-n // LANES)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -256,6 +257,19 @@ def test_columns_are_sorted_by_value() -> None:
         places = np.empty(len(points), np.int64)
         places[held.order[k]] = np.arange(len(points))
         np.testing.assert_array_equal(held.ranks[:, k], places)
+
+
+def test_data_of_any_size_are_of_one_type() -> None:
+    """Or the loops would be compiled again, for half a minute."""
+    kinds = set()
+    for n in (1, 2, 500):
+        points = clumps(n, 3)
+        reach = np.broadcast_to(np.int64(9), n)  # as one bandwidth for all is
+        for array in (points, reach):
+            array.flags.writeable = False
+        field = make_test_field(points, reach, np.ones(n, np.int64))
+        kinds.add(numba.typeof(index.build_index(field).held))
+    assert len(kinds) == 1
 
 
 @pytest.mark.parametrize("leaf", [1, 4, 64])
