@@ -39,7 +39,7 @@ class Held(NamedTuple):
     codes: Any  # (tiles, p, 64) uint16
     reach_in: Any  # (tiles, 64) uint16: nearer, in units, is surely inside
     reach_out: Any  # (tiles, 64) uint16: farther is surely outside
-    order: Any  # (p, n): slots by the value in a column; uint16 where that is enough
+    order: Any  # (p, n) uint32: slots by the value in a column
     ranks: Any  # (n, p) uint16: place of a slot in the order of each column >> shift
     shift: int
 
@@ -89,7 +89,7 @@ def build_index(samples: Field) -> Index:
     tiles.encode_tiles(coords, rows, lows, unit, codes, residuals)
     reach_in, reach_out = _reaches(thresholds[rows], residuals, unit)
     shift = max(0, (n - 1).bit_length() - RANK_BITS)
-    order = np.empty((p, n), np.uint32 if shift else np.uint16)
+    order = np.empty((p, n), np.uint32)
     # Rows of ranks are read in whole vectors, beyond the end of the last one.
     spare = aligned_empty((n * p + RANKS_AT_ONCE,), np.uint16)
     spare[n * p :] = 0

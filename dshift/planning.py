@@ -21,10 +21,8 @@ MOST_SEEDS = 4096
 # Samples of a share of the labelling: worth a task.
 PART_SAMPLES = 16384
 PART_BYTES = 8 * 2**20
-# Of an index, for each coordinate: a code, a rank, and a place in the order of its column, which 16
-# bits hold for so many samples.
-CODE_BYTES = RANK_BYTES = 2
-SHORT_ORDER_SAMPLES = 2**16
+# Of an index, for each coordinate: a code, a rank, and a place in the order of its column.
+CODE_BYTES, RANK_BYTES, ORDER_BYTES = 2, 2, 4
 # Of the rows that are read at a time; some of them at a time become shares.
 COPIES_WHILE_READING = 1
 COPIES_WHILE_SHARING = 4
@@ -95,8 +93,7 @@ class Plan:
         if not self.indexed:
             return 0
         memo = max(LEAST_MEMO_BYTES, self.matrix_bytes // MEMO_PART)
-        order = 2 if self.n_samples <= SHORT_ORDER_SAMPLES else 4
-        index = self.n_samples * self.n_coords * (CODE_BYTES + RANK_BYTES + order)
+        index = self.n_samples * self.n_coords * (CODE_BYTES + RANK_BYTES + ORDER_BYTES)
         scratch = SCRATCH_BYTES * self.n_samples * self.threads
         return index + min(memo, self._walk_bytes * self.n_seeds) + scratch
 
