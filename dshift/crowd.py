@@ -119,11 +119,11 @@ def step_together(index: Index, points: Int, stats: Stats | None = None) -> Int:
     ordered = points[order]
     stepped = ordered.copy()
     with index.nest(len(points)) as nest:
-        nest.n_pairs[0] = 0
+        nest.groups.n_pairs[0] = 0
         groups.step_points(index.held, nest, ordered, stepped)
         if stats is not None:
             stats.n_points += len(points)
-            stats.n_pairs += int(nest.n_pairs[0])
+            stats.n_pairs += int(nest.groups.n_pairs[0])
     moved = np.empty_like(points)
     moved[order] = stepped
     return moved

@@ -26,11 +26,9 @@ DEEPEST = 16  # splits in four: more than any number of points in memory has
 _NONE = np.uint64(0)
 
 
-class Nest(NamedTuple):
+class Groups(NamedTuple):
     """Groups within groups: for each depth, its open rows and how they lie to its four parts."""
 
-    chain: Chain
-    lanes: Lanes
     which: Any  # (depths, tiles) int32: tiles with open rows
     words: Any  # (depths, tiles) uint64: those rows
     n_open: Any  # (depths,) int64: how many tiles
@@ -42,6 +40,14 @@ class Nest(NamedTuple):
     codes: Any  # (4, p) uint16: of centres, or of points
     slack: Any  # (4,) uint16
     n_pairs: Any  # (1,) int64: distances evaluated
+
+
+class Nest(NamedTuple):
+    """Scratch of a thread, in three parts: what a function is passed, it has to be compiled for."""
+
+    groups: Groups
+    chain: Chain
+    lanes: Lanes
 
 
 def count_depths(n_points: int) -> int:
@@ -56,9 +62,7 @@ def count_depths(n_points: int) -> int:
 def make_nest(n_rows: int, n_columns: int, n_points: int) -> Nest:
     """Return scratch for steps of up to `n_points` points."""
     depths, n_tiles = count_depths(n_points), -(-n_rows // LANES)
-    return Nest(
-        chain=make_chain(n_rows, n_columns),
-        lanes=make_lanes(n_rows, n_columns, min(n_rows, 1 << 16)),
+    groups = Groups(
         which=np.empty((depths, n_tiles), np.int32),
         words=np.empty((depths, n_tiles), np.uint64),
         n_open=np.zeros(depths, np.int64),
@@ -71,75 +75,80 @@ def make_nest(n_rows: int, n_columns: int, n_points: int) -> Nest:
         slack=np.zeros(QUERIES, np.uint16),
         n_pairs=np.zeros(1, np.int64),
     )
+    return Nest(
+        groups=groups,
+        chain=make_chain(n_rows, n_columns),
+        lanes=make_lanes(n_rows, n_columns, min(n_rows, 1 << 16)),
+    )
 
 
 @jit
-def _open_all(held, nest):
+def _open_all(n_rows, groups):
     """At depth 0, every row is open."""
-    n_tiles = nest.common.shape[0]
+    n_tiles = groups.common.shape[0]
     for tile in range(n_tiles):
-        nest.which[0, tile] = tile
-        nest.words[0, tile] = ~_NONE
-        nest.common[tile] = _NONE
-    n_last = held.rows.shape[0] % LANES
+        groups.which[0, tile] = tile
+        groups.words[0, tile] = ~_NONE
+        groups.common[tile] = _NONE
+    n_last = n_rows % LANES
     if n_last > 0:
-        nest.words[0, n_tiles - 1] = (np.uint64(1) << np.uint64(n_last)) - np.uint64(1)
-    nest.n_open[0] = n_tiles
+        groups.words[0, n_tiles - 1] = (np.uint64(1) << np.uint64(n_last)) - np.uint64(1)
+    groups.n_open[0] = n_tiles
 
 
 @jit
-def _divide(held, nest, points, depth, start, stop):
+def _divide(held, groups, points, depth, start, stop):
     """Cut points start..stop - 1 in four, and find out how the open rows lie to each part."""
     for part in range(QUERIES + 1):
-        nest.bounds[depth, part] = start + part * (stop - start) // QUERIES
-    nest.part[depth] = 0
-    enclose(held, points, nest.bounds[depth], nest.codes, nest.slack)
-    n_open = nest.n_open[depth]
+        groups.bounds[depth, part] = start + part * (stop - start) // QUERIES
+    groups.part[depth] = 0
+    enclose(held, points, groups.bounds[depth], groups.codes, groups.slack)
+    n_open = groups.n_open[depth]
     classify(
         held,
-        nest.which[depth],
-        nest.words[depth],
+        groups.which[depth],
+        groups.words[depth],
         n_open,
-        nest.codes,
-        nest.slack,
-        nest.inside[depth],
-        nest.unsure[depth],
+        groups.codes,
+        groups.slack,
+        groups.inside[depth],
+        groups.unsure[depth],
     )
-    nest.n_pairs[0] += QUERIES * n_open * LANES
+    groups.n_pairs[0] += QUERIES * n_open * LANES
 
 
 @jit
-def _enter(nest, depth, part):
+def _enter(groups, depth, part):
     """Make the rows that are open for a part those of the next depth; how many."""
     n, n_rows = 0, 0
-    for i in range(nest.n_open[depth]):
-        tile = nest.which[depth, i]
-        nest.common[tile] |= nest.inside[depth, part, i]
-        word = nest.unsure[depth, part, i]
+    for i in range(groups.n_open[depth]):
+        tile = groups.which[depth, i]
+        groups.common[tile] |= groups.inside[depth, part, i]
+        word = groups.unsure[depth, part, i]
         if word != _NONE:
-            nest.which[depth + 1, n] = tile
-            nest.words[depth + 1, n] = word
+            groups.which[depth + 1, n] = tile
+            groups.words[depth + 1, n] = word
             n += 1
             n_rows += np.int64(popcount(word))
-    nest.n_open[depth + 1] = n
+    groups.n_open[depth + 1] = n
     return n_rows
 
 
 @jit
-def _leave(nest, depth, part):
+def _leave(groups, depth, part):
     """Take the members of a part away again."""
-    for i in range(nest.n_open[depth]):
-        nest.common[nest.which[depth, i]] &= ~nest.inside[depth, part, i]
+    for i in range(groups.n_open[depth]):
+        groups.common[groups.which[depth, i]] &= ~groups.inside[depth, part, i]
 
 
 @jit
-def _decide(held, nest, depth, points, first, last):
+def _decide(held, groups, points, depth, first, last):
     """Decide the open rows of a group for up to four of its points, first..last - 1."""
-    which, words, n_open = nest.which[depth], nest.words[depth], nest.n_open[depth]
-    inside, unsure = nest.inside[depth], nest.unsure[depth]
-    encode_points(held, points, first, last, nest.codes, nest.slack)
-    classify(held, which, words, n_open, nest.codes, nest.slack, inside, unsure)
-    nest.n_pairs[0] += (last - first) * n_open * LANES
+    which, words, n_open = groups.which[depth], groups.words[depth], groups.n_open[depth]
+    inside, unsure = groups.inside[depth], groups.unsure[depth]
+    encode_points(held, points, first, last, groups.codes, groups.slack)
+    classify(held, which, words, n_open, groups.codes, groups.slack, inside, unsure)
+    groups.n_pairs[0] += (last - first) * n_open * LANES
     for j in range(first, last):
         for i in range(n_open):
             if unsure[j - first, i] != _NONE:
@@ -148,73 +157,72 @@ def _decide(held, nest, depth, points, first, last):
 
 
 @jit
-def _fill_lane(nest, depth, number):
-    """Make the members of the point `number` of four those of the lane behind the last one."""
-    lanes, common, which = nest.lanes, nest.common, nest.which[depth]
-    members = lanes.members[lanes.filled[0]]
+def _fill_lane(groups, members, depth, number):
+    """Make the members of the point `number` of four those of a lane."""
+    common, which = groups.common, groups.which[depth]
     for tile in range(common.shape[0]):
         members[tile] = common[tile]
-    for i in range(nest.n_open[depth]):
-        members[which[i]] |= nest.inside[depth, number, i]
+    for i in range(groups.n_open[depth]):
+        members[which[i]] |= groups.inside[depth, number, i]
 
 
 @jit
-def _count_lane(held, nest, state, lane):
-    """Note a lane's size, and the pull of its members below the bounds."""
-    chain, lanes = nest.chain, nest.lanes
-    change_members(chain.members[state], lanes.members[lane], chain.changed, chain.n_changed)
-    count_changed(held, chain, state)
-    size, counts, below = chain.size[state], chain.counts[state], lanes.below
-    lanes.size[lane, 0], lanes.size[lane, 1] = size[0], size[1]
-    for k in range(counts.shape[0]):
-        below[k, lane] = counts[k]
+def _count_lanes(held, chain, state, lanes, n_lanes):
+    """Note sizes of lanes, and the pull of their members below the bounds."""
+    members, below, sizes = lanes.members, lanes.below, lanes.size
+    for lane in range(n_lanes):
+        change_members(chain.members[state], members[lane], chain.changed, chain.n_changed)
+        count_changed(held, chain, state)
+        sizes[lane, 0], sizes[lane, 1] = chain.size[state, 0], chain.size[state, 1]
+        for k in range(below.shape[0]):
+            below[k, lane] = chain.counts[state, k]
 
 
 @jit
-def _move(held, nest, moved, stop):
+def _move(held, chain, lanes, moved, stop):
     """Move the points of the lanes that are filled: the last is stop - 1."""
-    chain, lanes, n_lanes = nest.chain, nest.lanes, nest.lanes.filled[0]
+    n_lanes = lanes.filled[0]
     if n_lanes == 0:
         return
     state = choose_state(chain, lanes.members[0])
-    for lane in range(n_lanes):
-        _count_lane(held, nest, state, lane)
-    mark_members(lanes, n_lanes)
+    _count_lanes(held, chain, state, lanes, n_lanes)
+    mark_members(lanes.members, n_lanes, lanes.masks, lanes.possible)
     bounds, counts = chain.bounds[state], chain.counts[state]
     take_medians(held, bounds, counts, lanes, n_lanes, moved, stop - n_lanes)
-    begin_lanes(lanes)
+    begin_lanes(lanes.members, lanes.filled)
 
 
 @jit
 def step_points(held, nest, points, moved):
     """moved[j] = the next point of points[j], for all of them; `moved` begins as a copy."""
+    groups, lanes = nest.groups, nest.lanes
     depth = np.int64(0)  # a plain 0 would have functions compiled for that very number
-    _open_all(held, nest)
-    _divide(held, nest, points, depth, depth, points.shape[0])
+    _open_all(held.rows.shape[0], groups)
+    _divide(held, groups, points, depth, depth, points.shape[0])
     while depth >= 0:
-        part = nest.part[depth]
+        part = groups.part[depth]
         if part == QUERIES:
             depth -= 1
             if depth >= 0:
-                _leave(nest, depth, nest.part[depth] - 1)
+                _leave(groups, depth, groups.part[depth] - 1)
             continue
-        nest.part[depth] += 1
-        start, stop = nest.bounds[depth, part], nest.bounds[depth, part + 1]
+        groups.part[depth] += 1
+        start, stop = groups.bounds[depth, part], groups.bounds[depth, part + 1]
         if start == stop:
             continue
-        n_rows = _enter(nest, depth, part)
+        n_rows = _enter(groups, depth, part)
         n_points = stop - start
         if n_points > SPLIT_POINTS and n_points * n_rows > SPLIT_WORK:
             depth += 1
-            _divide(held, nest, points, depth, start, stop)
+            _divide(held, groups, points, depth, start, stop)
             continue
         for first in range(start, stop, QUERIES):
             last = min(first + QUERIES, stop)
-            _decide(held, nest, depth + 1, points, first, last)
+            _decide(held, groups, points, depth + 1, first, last)
             for j in range(first, last):
-                _fill_lane(nest, depth + 1, j - first)
-                if full_or_apart(nest.lanes):
-                    _move(held, nest, moved, j)
-                nest.lanes.filled[0] += 1
-        _leave(nest, depth, part)
-    _move(held, nest, moved, points.shape[0])
+                _fill_lane(groups, lanes.members[lanes.filled[0]], depth + 1, j - first)
+                if full_or_apart(lanes.members, lanes.filled[0]):
+                    _move(held, nest.chain, lanes, moved, j)
+                lanes.filled[0] += 1
+        _leave(groups, depth, part)
+    _move(held, nest.chain, lanes, moved, points.shape[0])

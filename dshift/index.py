@@ -68,7 +68,7 @@ class Index:
             nest = self.spare.pop()
         except IndexError:
             nest = None
-        if nest is None or len(nest.which) < count_depths(n_points):
+        if nest is None or len(nest.groups.which) < count_depths(n_points):
             nest = make_nest(self.n_rows, self.n_columns, n_points)
         try:
             yield nest

@@ -89,32 +89,28 @@ def make_lanes(n_rows: int, n_columns: int, n_ranks: int) -> Lanes:
 
 
 @jit
-def full_or_apart(lanes):
+def full_or_apart(members, n_lanes):
     """Whether the lane behind the last one has no place, or shares too little with the first."""
-    n_lanes = lanes.filled[0]
     if n_lanes == LANES:
         return True
-    first, new = lanes.members[0], lanes.members[n_lanes]
     n_shared, n_new = 0, 0
-    for tile in range(first.shape[0]):
-        n_shared += np.int64(popcount(first[tile] & new[tile]))
-        n_new += np.int64(popcount(new[tile]))
+    for tile in range(members.shape[1]):
+        n_shared += np.int64(popcount(members[0, tile] & members[n_lanes, tile]))
+        n_new += np.int64(popcount(members[n_lanes, tile]))
     return APART * n_shared < n_new
 
 
 @jit
-def begin_lanes(lanes):
+def begin_lanes(members, filled):
     """Begin anew with the members behind the last lane."""
-    n_lanes = lanes.filled[0]
-    for tile in range(lanes.members.shape[1]):
-        lanes.members[0, tile] = lanes.members[n_lanes, tile]
-    lanes.filled[0] = 0
+    for tile in range(members.shape[1]):
+        members[0, tile] = members[filled[0], tile]
+    filled[0] = 0
 
 
 @jit
-def mark_members(lanes, n_lanes):
+def mark_members(members, n_lanes, masks, possible):
     """Fill masks and possible rows from the members of all lanes."""
-    masks, members, possible = lanes.masks, lanes.members, lanes.possible
     everyone = ~_NONE >> np.uint64(LANES - n_lanes)
     for tile in range(possible.shape[0]):
         shared, some = ~_NONE, _NONE
@@ -221,12 +217,11 @@ def _medians_of_few(held, masks, possible, lane, n_members, total, result):
 
 
 @jit
-def _direct_lanes(lanes, n_lanes, k, walking):
+def _direct_lanes(needed, size, below, n_lanes, k, walking):
     """Set what lanes need to come to their lower medians.
 
     Returns which of the lanes `walking` go up, and how many members the farthest needs.
     """
-    needed, size, below = lanes.needed, lanes.size, lanes.below
     farthest, upwards = 0, _NONE
     for lane in range(n_lanes):
         more = (size[lane, 1] + 1) // 2 - below[k, lane]
@@ -244,7 +239,7 @@ def _direct_lanes(lanes, n_lanes, k, walking):
 def _find_in_column(held, lanes, listing, n_lanes, k, walking):
     """Rows of the lower and the upper median in column k, of the lanes `walking`."""
     size, below, at, found = lanes.size, lanes.below, lanes.at, lanes.found
-    upwards, farthest = _direct_lanes(lanes, n_lanes, k, walking)
+    upwards, farthest = _direct_lanes(lanes.needed, size, below, n_lanes, k, walking)
     together = held.pulls.shape[0] == 0 and farthest < FARTHEST
     if together:
         for side in range(2):  # one after the other in so many words would be compiled twice
@@ -280,14 +275,13 @@ def _take_values(held, found, n_lanes, k, walking, moved, first):
 
 
 @jit
-def _bound_of(held, lanes, k, lane):
-    """Rank of a lane's lower median, and the pull of its members below that rank."""
-    slot, before = lanes.found[0, lane], lanes.before[lane]
+def _bound_of(held, possible, masks, k, lane, slot, before):
+    """Rank of a lane's lower median `slot`, and the pull of its members below that rank."""
     rank = np.int64(held.ranks[slot, k])
     place = rank << held.shift
     while np.int64(held.order[k, place]) != slot:  # rows of the same rank may lie before it
         other = np.int64(held.order[k, place])
-        if has(lanes.possible, other) and (lanes.masks[other] >> np.uint64(lane)) & _ONE != _NONE:
+        if has(possible, other) and (masks[other] >> np.uint64(lane)) & _ONE != _NONE:
             before -= _pull_of(held.pulls, other)
         place += 1
     return rank, before
@@ -341,7 +335,15 @@ def take_medians(held, bounds, counts, lanes, n_lanes, moved, first):
         _take_values(held, lanes.found, n_lanes, k, walking, moved, first)
         span += lanes.edges[0] - lanes.edges[1]
         if (walking >> np.uint64(last)) & _ONE != _NONE:
-            bounds[k], counts[k] = _bound_of(held, lanes, k, last)
+            bounds[k], counts[k] = _bound_of(
+                held,
+                lanes.possible,
+                lanes.masks,
+                k,
+                last,
+                lanes.found[0, last],
+                lanes.before[last],
+            )
     lanes.span[0] = span // counts.shape[0]
     if lanes.marked[0]:
         clear_spots(lanes.spots)
