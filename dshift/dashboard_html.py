@@ -71,7 +71,8 @@ the {{ most }} fullest of {{ workers|length|n }}{% endif %}</h2><div class="work
 <td><b class="badge">{{ job.state }}</b><td>{{ job.n_done|n }} of {{ job.n_seeds|n }}
 <td>{{ job.n_modes|n }}<td>{{ job.n_clusters|n }}<td>{{ ratio(job.n_iter, job.n_done)|n(".1f") }}
 <td>{{ job.elapsed(now)|span }}</tr>{% endfor %}</table></div></section>{% endif %}"""
-GRID_CSS = ":host { display: grid; gap: 10px; grid: auto / repeat(auto-fit, minmax(260px, 1fr)) }"
+GRID_CSS = """:host { display: grid; gap: 10px;
+  grid: auto / repeat(auto-fit, minmax(min(100%, 400px), 1fr)) }"""
 CSS = """:host { font: 14px/1.45 Helvetica, Arial, sans-serif; color: #333; --state: #3b6ea5 }
 .done { --state: #3a8f5f } .failed { --state: #c0433c } .interrupted { --state: #a8761b }
 .bk-clearfix { display: block; width: 100% } section:first-child { margin-top: 10px }

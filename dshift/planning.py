@@ -27,6 +27,8 @@ CODE_BYTES, RANK_BYTES, ORDER_BYTES = 2, 2, 4
 COPIES_WHILE_READING = 1
 COPIES_WHILE_SHARING = 4
 ROWS_SHARED_AT_ONCE = 8192
+# Of the points that a block stands at, and steps from: as they are, in order, moved, and new ones.
+COPIES_OF_SEEDS = 8
 # Scratch of a thread that has an index, for each sample: lists, masks and members.
 SCRATCH_BYTES = 32
 # Below this, a file that processes share costs more than the memory it saves.
@@ -99,7 +101,7 @@ class Plan:
 
     @property
     def _walk_bytes(self) -> int:
-        return (POINTS_A_SEED + 1) * self.n_coords * ENTRY_BYTES
+        return (POINTS_A_SEED + COPIES_OF_SEEDS) * self.n_coords * ENTRY_BYTES
 
     def _working_bytes(self, indexed: bool) -> int:
         per_sample = 4 * ENTRY_BYTES * (self.threads + 1)

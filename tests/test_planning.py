@@ -96,17 +96,19 @@ def test_a_share_of_the_labelling_is_worth_a_task_and_small_in_bytes() -> None:
 
 # ---------------------------------------------------------------- bytes
 
+WALK_POINTS = POINTS_A_SEED + planning.COPIES_OF_SEEDS
+
 
 def test_bytes_of_a_plan_without_an_index() -> None:
     plan = make_plan(1000, 64, 300, threads=3, block_size=100)
     assert plan.matrix_bytes == 1000 * 64 * 8
     assert plan.index_bytes == 0
     # Four numbers a sample for each thread and once more; and the walks of a block, for each.
-    walks = (POINTS_A_SEED + 1) * 64 * 8 * 100 * 3
+    walks = WALK_POINTS * 64 * 8 * 100 * 3
     assert plan.working_bytes == 1000 * 4 * 8 * (3 + 1) + walks
     assert plan.process_bytes == plan.matrix_bytes + plan.working_bytes
     few = make_plan(1000, 64, 30, threads=3, block_size=100)
-    assert few.working_bytes == plan.working_bytes - walks + (POINTS_A_SEED + 1) * 64 * 8 * 30 * 3
+    assert few.working_bytes == plan.working_bytes - walks + WALK_POINTS * 64 * 8 * 30 * 3
 
 
 def test_bytes_while_reading_count_where_they_are_more() -> None:
@@ -130,7 +132,7 @@ def test_the_memo_is_part_of_the_index_and_bounded() -> None:
         with_seeds = make_plan(n_samples, 64, n_seeds, 1, indexed=True)
         return with_seeds.index_bytes - replace(with_seeds, n_seeds=0).index_bytes
 
-    assert memo(1000, 10) == 10 * (POINTS_A_SEED + 1) * 64 * 8
+    assert memo(1000, 10) == 10 * WALK_POINTS * 64 * 8
     assert memo(1000, 10**6) == LEAST_MEMO_BYTES
     assert memo(10**6, 10**6) == 10**6 * 64 * 8 // MEMO_PART > LEAST_MEMO_BYTES
     plan = make_plan(1000, 64, 300, threads=2, block_size=100, indexed=True)
@@ -201,18 +203,18 @@ SMALL = Plan(2**20, 64, 2**20, threads=2, block_size=1024)
         (
             SMALL,
             Room("this process", 2**20),
-            "this fit needs 621.0 MiB in one process (512.0 MiB for 1,048,576 points of 64 "
-            "coordinates, 109.0 MiB to work with 2 threads). There are 1.0 MiB of memory left in "
+            "this fit needs 628.0 MiB in one process (512.0 MiB for 1,048,576 points of 64 "
+            "coordinates, 116.0 MiB to work with 2 threads). There are 1.0 MiB of memory left in "
             "this process. Use a machine or workers with more memory, fewer threads a worker, "
             "fewer samples, or coarser bins.",
         ),
         (
             replace(SMALL, indexed=True),
             Room("worker 3", 2**20, 2**30),
-            "this fit needs 621.0 MiB in one process (512.0 MiB for 1,048,576 points of 64 "
-            "coordinates, 109.0 MiB to work with 2 threads) without an index, and 640.0 MiB more "
+            "this fit needs 628.0 MiB in one process (512.0 MiB for 1,048,576 points of 64 "
+            "coordinates, 116.0 MiB to work with 2 threads) without an index, and 640.0 MiB more "
             "with one. There are 1.0 MiB of memory and 1.0 GiB of disk left in worker 3. Use a "
-            "machine or workers with more memory, or with 512.0 MiB of disk and 141.0 MiB of "
+            "machine or workers with more memory, or with 512.0 MiB of disk and 148.0 MiB of "
             "memory, fewer threads a worker, fewer samples, or coarser bins.",
         ),
     ],
