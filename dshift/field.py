@@ -23,10 +23,8 @@ from dshift.metrics import (
     segments_of,
     share_rows,
 )
+from dshift.planning import ROWS_SHARED_AT_ONCE
 from dshift.sources import Samples
-
-# Rows that are placed, moved or hashed at a time: temporaries stay small beside the matrix.
-ROWS_AT_A_TIME = 8192  # `planning` knows it
 
 
 @dataclass(frozen=True)
@@ -84,8 +82,8 @@ def load_points(
 
 
 def _row_ranges(n_rows: int) -> Iterator[slice]:
-    for start in range(0, n_rows, ROWS_AT_A_TIME):
-        yield slice(start, min(start + ROWS_AT_A_TIME, n_rows))
+    for start in range(0, n_rows, ROWS_SHARED_AT_ONCE):
+        yield slice(start, min(start + ROWS_SHARED_AT_ONCE, n_rows))
 
 
 def _refuse_or_drop(samples: Samples, valid: NDArray[np.bool_], invalid: str) -> None:

@@ -23,7 +23,8 @@ PART_SAMPLES = 16384
 PART_BYTES = 8 * 2**20
 # Of an index, for each coordinate: a code, a rank, and a place in the order of its column.
 CODE_BYTES, RANK_BYTES, ORDER_BYTES = 2, 2, 4
-# Of the rows that are read at a time; some of them at a time become shares.
+# Of the rows that are read at a time; some of them at a time become shares, and are placed, moved
+# and hashed: temporaries stay small beside the matrix.
 COPIES_WHILE_READING = 1
 COPIES_WHILE_SHARING = 4
 ROWS_SHARED_AT_ONCE = 8192

@@ -117,7 +117,7 @@ def test_the_smallest_and_the_widest_data(metric: str, n: int, q: int) -> None:
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_many_identical_rows(metric: str) -> None:
-    n = 100_000
+    n = 1_000_000
     result = dshift.fit(np.broadcast_to(ROWS[0].astype("u1"), (n, 6)), 0.1, metric=metric)
     assert result.sizes["mode"] == 1
     assert (result.label.values == 0).all()
