@@ -159,8 +159,8 @@ def test_a_peer_that_fails_does_not_lose_the_others(monkeypatch: pytest.MonkeyPa
 
 def test_a_part_that_fails_does_not_lose_the_others(tmp_path: Path) -> None:
     results = scaling.Results(tmp_path / "results.json")
-    results.measure("growth, 1", True, False, lambda: 1 // 0)
-    results.measure("growth, 2", True, False, lambda: [{"n": 2}])
+    results.measure("growth, 1", scaling.SMALL, lambda: 1 // 0)
+    results.measure("growth, 2", scaling.SMALL, lambda: [{"n": 2}])
     assert results.failed == ["growth, 1"]
     kept = scaling.Results(results.path)
     assert kept.rows("growth") == [{"n": 2}]

@@ -1,10 +1,11 @@
 """How fast dshift is: beside its peers, against N, and on more workers. Figures and tables.
 
-    pip install fast_hdbscan pynndescent
     python examples/scaling/run.py
 
-It takes about ten minutes on a quiet machine and keeps what it measured in results.json. After an
-interruption, --resume measures what is missing; --draw measures nothing.
+This takes under two minutes, most peers are timed once. --full measures the larger sets and the
+slower peers too, some for several times: seven minutes on a quiet machine, and it also fills in the
+table of the project's README. What was measured is kept in results.json. After an interruption,
+--resume measures what is missing; --draw measures nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -29,17 +31,61 @@ Rows = list[dict[str, Any]]
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = ROOT / "examples" / "first_names" / "names.npz"
-SIZES, SMALL_SIZES = (1_000, 2_000, 5_000, 10_000, 20_000), (300, 600)
-LARGE_SIZES, SMALL_LARGE_SIZES = (50_000, 100_000, 200_000), (1_000,)
-SMALL_NAMES = 300
 ONE = {"1 threads": "1 thread", "1 processes": "1 process"}
 WORKERS_PICTURE = "![How many times as fast as one worker several are](workers.svg)"
 DSHIFT = "dshift.fit"
-# Of short fits and short peers: each is repeated for so long, in each of the sets.
-ENOUGH_SECONDS = 4.0
 MOST_BUSY_CORES = 0.5  # with the work of others, before a part
-# Peers with a package of their own, and those that take minutes: not in a small run.
-SLOW = ("MeanShift", "fast_hdbscan")
+MEANS_NOTHING = "**A small run, or one on a busy machine: its times mean nothing.**"
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is measured."""
+
+    name: str
+    sizes: tuple[int, ...]  # beside the peers
+    names: int | None
+    large_sizes: tuple[int, ...]  # dshift alone
+    worker_rows: int
+    mean_shift_most: int  # rows: it takes 40 s for 5,000
+    fast_hdbscan: bool  # it compiles for a minute
+    enough_seconds: float  # what is shorter is timed several times, for so long
+    caption: str = ""
+
+
+SMALL = Scale(
+    "small",
+    sizes=(300, 600),
+    names=300,
+    large_sizes=(1_000,),
+    worker_rows=cluster.QUICK_SPEED_ROWS,
+    mean_shift_most=0,
+    fast_hdbscan=False,
+    enough_seconds=0.0,
+    caption=MEANS_NOTHING,
+)
+BRIEF = Scale(
+    "brief",
+    sizes=(1_000, 2_000, 5_000),
+    names=4_000,
+    large_sizes=(50_000,),
+    worker_rows=75_000,
+    mean_shift_most=1_000,
+    fast_hdbscan=False,
+    enough_seconds=0.5,
+    caption="A brief run.",
+)
+FULL = Scale(
+    "full",
+    sizes=(1_000, 2_000, 5_000, 10_000, 20_000),
+    names=None,
+    large_sizes=(50_000, 100_000, 200_000),
+    worker_rows=cluster.SPEED_ROWS,
+    mean_shift_most=peers.MEAN_SHIFT_MOST,
+    fast_hdbscan=True,
+    enough_seconds=4.0,
+)
+SCALES = {scale.name: scale for scale in (SMALL, BRIEF, FULL)}
 
 
 class Results:
@@ -52,18 +98,23 @@ class Results:
         if path.is_file():
             self.parts = json.loads(path.read_text(encoding="utf-8"))
 
+    def forget_others(self, scale: Scale) -> None:
+        """Keep only what was measured at this scale: tables do not mix them."""
+        self.parts = {
+            name: part for name, part in self.parts.items() if part["scale"] == scale.name
+        }
+
     @cached_property
     def machine(self) -> dict[str, Any]:
         """Where this run measures: asked once, before its own work is on the machine."""
         return common.describe_machine()
 
-    def measure(self, name: str, small: bool, resume: bool, run: Callable[[], Rows]) -> None:
-        """Run a part and keep its rows, unless it is there already and `resume` is wished.
+    def measure(self, name: str, scale: Scale, run: Callable[[], Rows]) -> None:
+        """Run a part and keep its rows, unless it is there already.
 
         A part that fails is noted, and does not keep the others from being measured.
         """
-        known = self.parts.get(name)
-        if resume and known is not None and known["small"] == small:
+        if name in self.parts:
             return
         machine = {**self.machine, "busy_cores": _busy_cores()}
         try:
@@ -72,7 +123,7 @@ class Results:
             common.note(f"failed: {name} with {type(error).__name__}: {error}")
             self.failed.append(name)
             return
-        self.parts[name] = {"machine": machine, "small": small, "rows": rows}
+        self.parts[name] = {"machine": machine, "scale": scale.name, "rows": rows}
         text = json.dumps(self.parts, indent=1) + "\n"
         self.path.write_text(text, encoding="utf-8")
 
@@ -87,17 +138,18 @@ class Results:
         if not parts:
             return "Not measured yet."
         first = next(iter(parts.values()))["machine"]
-        text = f"{first['cores']} cores ({first['cpu']}), Python {first['python']}. "
-        if self.means_nothing(start):
-            text += "**A small run, or one on a busy machine: its times mean nothing.**"
-        return text.strip()
+        machine = f"{first['cores']} cores ({first['cpu']}), Python {first['python']}."
+        about = MEANS_NOTHING if self.means_nothing(start) else self._scale(start).caption
+        return f"{machine} {about}".strip()
 
     def means_nothing(self, start: str) -> bool:
         """Return whether these times mean nothing."""
         parts = [part for name, part in self.parts.items() if name.startswith(start)]
-        return any(
-            part["small"] or part["machine"]["busy_cores"] > MOST_BUSY_CORES for part in parts
-        )
+        busy = any(part["machine"]["busy_cores"] > MOST_BUSY_CORES for part in parts)
+        return busy or self._scale(start) is SMALL
+
+    def _scale(self, start: str) -> Scale:
+        return next(SCALES[p["scale"]] for name, p in self.parts.items() if name.startswith(start))
 
 
 def _busy_cores() -> float:
@@ -108,31 +160,26 @@ def _busy_cores() -> float:
     return round(psutil.cpu_percent(interval=1.0) / 100 * (psutil.cpu_count() or 1), 2)
 
 
-def measure_all(results: Results, *, small: bool, resume: bool) -> None:
-    """Measure every part that is wished."""
-    without = SLOW if small else ()
+def measure_all(results: Results, scale: Scale) -> None:
+    """Measure every part that is not there yet."""
 
     def compare(histograms: common.Histograms) -> Rows:
-        return peers.compare(histograms, without, enough_seconds=ENOUGH_SECONDS)
+        without = [] if scale.fast_hdbscan else ["fast_hdbscan"]
+        if len(histograms) > scale.mean_shift_most:
+            without.append("MeanShift")
+        return peers.compare(histograms, without, enough_seconds=scale.enough_seconds)
 
-    for n in SMALL_SIZES if small else SIZES:
-        results.measure(
-            f"peers, synthetic {n}",
-            small,
-            resume,
-            lambda n=n: compare(common.synthetic(n)),
-        )
-    names = common.names(NAMES, n=SMALL_NAMES if small else None)
-    results.measure("peers, names", small, resume, lambda: compare(names))
-    for n in SMALL_LARGE_SIZES if small else LARGE_SIZES:
+    for n in scale.sizes:
+        results.measure(f"peers, synthetic {n}", scale, lambda n=n: compare(common.synthetic(n)))
+    names = common.names(NAMES, n=scale.names)
+    results.measure("peers, names", scale, lambda: compare(names))
+    for n in scale.large_sizes:
         results.measure(
             f"growth, synthetic {n}",
-            small,
-            resume,
+            scale,
             lambda n=n: [growth.measure_alone("synthetic", n, NAMES)],
         )
-    rows = cluster.QUICK_SPEED_ROWS if small else cluster.SPEED_ROWS
-    results.measure("workers", small, resume, lambda: _speeds(rows))
+    results.measure("workers", scale, lambda: _speeds(scale.worker_rows))
 
 
 def _speeds(n: int) -> Rows:
@@ -248,18 +295,24 @@ def main() -> None:
     parser = make_parser(__doc__)
     parser.add_argument("--resume", action="store_true", help="measure only what is missing")
     parser.add_argument("--draw", action="store_true", help="measure nothing")
+    parser.add_argument("--full", action="store_true", help="larger sets and slower peers too")
     options = parser.parse_args()
     page = Page(__file__, options.out)
     results = Results(page.folder / "results.json")
+    scale = SMALL if options.small else FULL if options.full else BRIEF
     if not options.draw:
-        measure_all(results, small=options.small, resume=options.resume)
+        if options.resume:
+            results.forget_others(scale)
+        else:
+            results.parts = {}
+        measure_all(results, scale)
     if not results.parts:
         raise SystemExit(f"{results.path} holds nothing to draw: run without --draw first")
     for name, rows in (("peers", peer_rows), ("growth", growth_rows)):
         page.text(name, _with_caption(results, name, rows(results)))
     if results.rows("peers"):
         draw_peers(page, results)
-        if options.out is None:
+        if options.out is None and options.full:
             fill(ROOT / "README.md", "speed", _with_caption(results, "peers", peer_rows(results)))
     workers = _with_caption(results, "workers", worker_rows(results))
     if results.rows("workers"):
