@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dshift.kernels import jit
+from dshift.kernels import inner
 from dshift.simd import LANES, RANKS_AT_ONCE, count_below, lowest_bit, popcount
 
 STATES = 32  # that a chain remembers
@@ -54,7 +54,7 @@ def make_chain(n_rows: int, n_columns: int) -> Chain:
     )
 
 
-@jit
+@inner
 def choose_state(chain, wanted):
     """State to go on from to the members `wanted` (tiles,): the nearest, or a copy of it."""
     nearest, least, oldest, n_wanted, latest = 0, np.int64(-1), 0, 0, 0
@@ -84,7 +84,7 @@ def choose_state(chain, wanted):
     return nearest
 
 
-@jit
+@inner
 def change_members(members, wanted, changed, n_changed):
     """Make `wanted` the members, and note which rows entered and left."""
     n_entered, n_left = n_changed[0], n_changed[1]
@@ -105,7 +105,7 @@ def change_members(members, wanted, changed, n_changed):
     n_changed[0], n_changed[1] = n_entered, n_left
 
 
-@jit
+@inner
 def count_changed(held, chain, state):
     """Bring size and counts of a state up to date with the rows that entered or left."""
     bounds, counts, size = chain.bounds[state], chain.counts[state], chain.size[state]

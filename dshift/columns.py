@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from dshift.kernels import jit
+from dshift.kernels import inner, jit
 
 _DIGIT_BITS = 11
 _DIGITS = 1 << _DIGIT_BITS
 
 
-@jit
+@inner
 def _sort_by_digit(keys, places, lowest, starts, sorted_keys, sorted_places):
     """One pass of a stable radix sort; False where all keys have the same digit."""
     n = keys.shape[0]

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from dshift.kernels import jit
+from dshift.kernels import inner, jit
 
 BUFFERED = 512  # entries of a table that are found before they are counted
 LANES = 4  # rows in which one series is counted
 WIDEST_LANE = 2**10  # columns: wider ones leave the cache
 
 
-@jit
+@inner
 def find_columns(
     values: Any,
     n_bins: Any,
@@ -43,7 +43,7 @@ def find_columns(
         columns[i] = column if inside else beyond
 
 
-@jit
+@inner
 def add_weight(row: Any, column: Any, n_bins: Any, weight: Any) -> Any:
     """Add a weight to a row of a table; return 1 if it is none that can be added."""
     if column < n_bins:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dshift.chains import Chain, change_members, choose_state, count_changed, make_chain
-from dshift.kernels import jit
+from dshift.kernels import inner, jit
 from dshift.lanes import Lanes, begin_lanes, full_or_apart, make_lanes, mark_members, take_medians
 from dshift.simd import LANES, QUERIES, popcount
 from dshift.tiles import classify, enclose, encode_points, nearer
@@ -82,7 +82,7 @@ def make_nest(n_rows: int, n_columns: int, n_points: int) -> Nest:
     )
 
 
-@jit
+@inner
 def _open_all(n_rows, groups):
     """At depth 0, every row is open."""
     n_tiles = groups.common.shape[0]
@@ -96,7 +96,7 @@ def _open_all(n_rows, groups):
     groups.n_open[0] = n_tiles
 
 
-@jit
+@inner
 def _divide(held, groups, points, depth, start, stop):
     """Cut points start..stop - 1 in four, and find out how the open rows lie to each part."""
     for part in range(QUERIES + 1):
@@ -117,7 +117,7 @@ def _divide(held, groups, points, depth, start, stop):
     groups.n_pairs[0] += QUERIES * n_open * LANES
 
 
-@jit
+@inner
 def _enter(groups, depth, part):
     """Make the rows that are open for a part those of the next depth; how many."""
     n, n_rows = 0, 0
@@ -134,14 +134,14 @@ def _enter(groups, depth, part):
     return n_rows
 
 
-@jit
+@inner
 def _leave(groups, depth, part):
     """Take the members of a part away again."""
     for i in range(groups.n_open[depth]):
         groups.common[groups.which[depth, i]] &= ~groups.inside[depth, part, i]
 
 
-@jit
+@inner
 def _decide(held, groups, points, depth, first, last):
     """Decide the open rows of a group for up to four of its points, first..last - 1."""
     which, words, n_open = groups.which[depth], groups.words[depth], groups.n_open[depth]
@@ -156,7 +156,7 @@ def _decide(held, groups, points, depth, first, last):
                 inside[j - first, i] |= nearer(held, points[j], tile, unsure[j - first, i])
 
 
-@jit
+@inner
 def _fill_lane(groups, members, depth, number):
     """Make the members of the point `number` of four those of a lane."""
     common, which = groups.common, groups.which[depth]
@@ -166,7 +166,7 @@ def _fill_lane(groups, members, depth, number):
         members[which[i]] |= groups.inside[depth, number, i]
 
 
-@jit
+@inner
 def _count_lanes(held, chain, state, lanes, n_lanes):
     """Note sizes of lanes, and the pull of their members below the bounds."""
     members, below, sizes = lanes.members, lanes.below, lanes.size
@@ -178,7 +178,7 @@ def _count_lanes(held, chain, state, lanes, n_lanes):
             below[k, lane] = chain.counts[state, k]
 
 
-@jit
+@inner
 def _move(held, chain, lanes, moved, stop):
     """Move the points of the lanes that are filled: the last is stop - 1."""
     n_lanes = lanes.filled[0]
@@ -186,7 +186,7 @@ def _move(held, chain, lanes, moved, stop):
         return
     state = choose_state(chain, lanes.members[0])
     _count_lanes(held, chain, state, lanes, n_lanes)
-    mark_members(lanes.members, n_lanes, lanes.masks, lanes.possible)
+    mark_members(lanes.members, n_lanes, lanes.listing.masks, lanes.listing.possible)
     bounds, counts = chain.bounds[state], chain.counts[state]
     take_medians(held, bounds, counts, lanes, n_lanes, moved, stop - n_lanes)
     begin_lanes(lanes.members, lanes.filled)

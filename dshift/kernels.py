@@ -14,12 +14,15 @@ from typing import Any
 import numba
 import numpy as np
 
-jit = numba.njit(nogil=True, cache=True, error_model="numpy", boundscheck=False)
-# For what is called in the innermost loops: passing arrays to a function that is not inlined costs
-# more than such a function does.
-inlined = numba.njit(
-    nogil=True, cache=True, error_model="numpy", boundscheck=False, forceinline=True
-)
+# Of the three kinds of compiled functions, only `jit` may be called from Python. The others have no
+# way in from there, which halves what is compiled for them and, with ours, a third of the time of
+# the first fit; a call from Python crashes the process, so a test looks for such calls.
+_HOW: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy", "boundscheck": False}
+_COMPILED_ALONE = {"no_cfunc_wrapper": True, "no_cpython_wrapper": True}
+jit = numba.njit(**_HOW, no_cfunc_wrapper=True)
+inner = numba.njit(**_HOW, **_COMPILED_ALONE)
+# For the innermost loops: passing arrays to a function that is not inlined costs more than it does.
+inlined = numba.njit(**_HOW, **_COMPILED_ALONE, forceinline=True)
 
 
 @jit

@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dshift.kernels import inlined, jit
+from dshift.kernels import inlined, inner
 from dshift.listing import (
-    SCANNED,
     Listing,
     begin_list,
     clear_spots,
     has,
     list_more,
+    make_listing,
     mark_spots,
 )
 from dshift.simd import LANES, find_crossing, lowest_bit, popcount
@@ -42,17 +42,10 @@ class Lanes(NamedTuple):
 
     members: Any  # (LANES + 1, tiles) uint64: of each lane, and of the next point
     filled: Any  # (1,) int64: how many lanes have members
-    masks: Any  # (slots,) uint64: the lanes that a row is a member of, where it is possible
-    possible: Any  # (tiles,) uint64: rows that are a member of any lane
     size: Any  # (LANES, 2) int64: number of members, and their pull
     below: Any  # (p, LANES) int64: pull of the members below the bound
-    spots: Any  # (p, words) uint64: ranks of possible rows, where these are few
-    marked: Any  # (1,) bool: whether they are
     span: Any  # (1,) int64: places of a column that were looked at for the last points
-    listed: Any  # the list of a column, as in `Listing`
-    absent: Any
-    ends: Any
-    edges: Any
+    listing: Listing
     needed: Any  # (2, LANES) uint16: minus the members that a lane still needs, in each direction
     crossed: Any  # (1,) uint64: lanes that needed no more than the last row
     at: Any  # (LANES,) int64: where the lower median is listed
@@ -62,21 +55,13 @@ class Lanes(NamedTuple):
 
 def make_lanes(n_rows: int, n_columns: int, n_ranks: int) -> Lanes:
     """Return scratch."""
-    n_tiles = -(-n_rows // LANES)
     return Lanes(
-        members=np.zeros((LANES + 1, n_tiles), np.uint64),
+        members=np.zeros((LANES + 1, -(-n_rows // LANES)), np.uint64),
         filled=np.zeros(1, np.int64),
-        masks=np.zeros(n_tiles * LANES, np.uint64),
-        possible=np.zeros(n_tiles, np.uint64),
         size=np.zeros((LANES, 2), np.int64),
         below=np.zeros((n_columns, LANES), np.int64),
-        spots=np.zeros((n_columns, -(-n_ranks // LANES)), np.uint64),
-        marked=np.zeros(1, np.bool_),
         span=np.zeros(1, np.int64),
-        listed=np.empty(2 * (n_rows + SCANNED), np.int32),
-        absent=np.empty(2 * (n_rows + SCANNED), np.uint64),
-        ends=np.zeros(2, np.int64),
-        edges=np.zeros(2, np.int64),
+        listing=make_listing(n_rows, n_columns, n_ranks),
         needed=np.zeros((2, LANES), np.uint16),
         crossed=np.zeros(1, np.uint64),
         at=np.zeros(LANES, np.int64),
@@ -88,7 +73,7 @@ def make_lanes(n_rows: int, n_columns: int, n_ranks: int) -> Lanes:
 # ---------------------------------------------------------------- members
 
 
-@jit
+@inner
 def full_or_apart(members, n_lanes):
     """Whether the lane behind the last one has no place, or shares too little with the first."""
     if n_lanes == LANES:
@@ -100,7 +85,7 @@ def full_or_apart(members, n_lanes):
     return APART * n_shared < n_new
 
 
-@jit
+@inner
 def begin_lanes(members, filled):
     """Begin anew with the members behind the last lane."""
     for tile in range(members.shape[1]):
@@ -108,7 +93,7 @@ def begin_lanes(members, filled):
     filled[0] = 0
 
 
-@jit
+@inner
 def mark_members(members, n_lanes, masks, possible):
     """Fill masks and possible rows from the members of all lanes."""
     everyone = ~_NONE >> np.uint64(LANES - n_lanes)
@@ -141,14 +126,14 @@ def _pull_of(pulls, slot):
 # ---------------------------------------------------------------- medians
 
 
-@jit
-def _cross_lanes(listing, k, side, pending, needed, crossed, at):
+@inner
+def _cross_lanes(order, shift, listing, k, side, pending, needed, crossed, at):
     """at[lane] = where the row is listed with which a pending lane has what it needs."""
     step = 1 - 2 * side
     i = end = listing.ends[side]  # where the list begins
     while pending != _NONE:
         if i == end:
-            end = list_more(listing, k, side)
+            end = list_more(order, shift, listing, k, side)
         i = find_crossing(listing.absent, i, end, step, needed, side, crossed)
         if i != end:
             now = crossed[0] & pending
@@ -159,8 +144,8 @@ def _cross_lanes(listing, k, side, pending, needed, crossed, at):
             i += step
 
 
-@jit
-def _cross_lane(listing, pulls, k, lane, before, need):
+@inner
+def _cross_lane(order, shift, listing, pulls, k, lane, before, need):
     """Where the row is listed with which the pull of a lane's members reaches `need`.
 
     `before` is their pull below the bound. Returns the place, and the pull with that row.
@@ -170,7 +155,7 @@ def _cross_lane(listing, pulls, k, lane, before, need):
     i = listing.listed.shape[0] // 2 - side
     while True:
         if i == listing.ends[side]:
-            list_more(listing, k, side)
+            list_more(order, shift, listing, k, side)
         if (listing.absent[i] >> bit) & _ONE == _NONE:
             pull = _pull_of(pulls, listing.listed[i])
             if side == 0 and before + pull >= need:
@@ -181,7 +166,7 @@ def _cross_lane(listing, pulls, k, lane, before, need):
         i += step
 
 
-@jit
+@inner
 def _medians_of_few(held, masks, possible, lane, n_members, total, result):
     """Medians of few members, by sorting their values."""
     slots = np.empty(n_members, np.int64)
@@ -216,7 +201,7 @@ def _medians_of_few(held, masks, possible, lane, n_members, total, result):
         result[k] = (values[i] + values[j]) >> 1
 
 
-@jit
+@inner
 def _direct_lanes(needed, size, below, n_lanes, k, walking):
     """Set what lanes need to come to their lower medians.
 
@@ -235,16 +220,17 @@ def _direct_lanes(needed, size, below, n_lanes, k, walking):
     return upwards, farthest
 
 
-@jit
-def _find_in_column(held, lanes, listing, n_lanes, k, walking):
+@inner
+def _find_in_column(held, lanes, n_lanes, k, walking):
     """Rows of the lower and the upper median in column k, of the lanes `walking`."""
     size, below, at, found = lanes.size, lanes.below, lanes.at, lanes.found
+    order, shift, listing = held.order, held.shift, lanes.listing
     upwards, farthest = _direct_lanes(lanes.needed, size, below, n_lanes, k, walking)
     together = held.pulls.shape[0] == 0 and farthest < FARTHEST
     if together:
         for side in range(2):  # one after the other in so many words would be compiled twice
             pending = walking & ~upwards if side else upwards
-            _cross_lanes(listing, k, side, pending, lanes.needed, lanes.crossed, at)
+            _cross_lanes(order, shift, listing, k, side, pending, lanes.needed, lanes.crossed, at)
     for lane in range(n_lanes):
         bit, total = np.uint64(lane), size[lane, 1]
         if (walking >> bit) & _ONE == _NONE:
@@ -252,19 +238,21 @@ def _find_in_column(held, lanes, listing, n_lanes, k, walking):
         lower, upper = (total + 1) // 2, total // 2 + 1
         reached = lower
         if not together:
-            at[lane], reached = _cross_lane(listing, held.pulls, k, lane, below[k, lane], lower)
+            at[lane], reached = _cross_lane(
+                order, shift, listing, held.pulls, k, lane, below[k, lane], lower
+            )
         i = at[lane]
         slot = np.int64(listing.listed[i])
         found[0, lane], lanes.before[lane] = slot, reached - _pull_of(held.pulls, slot)
         while reached < upper:  # the next member, whatever it pulls
             i += 1
             if i == listing.ends[0]:
-                list_more(listing, k, np.int64(0))
+                list_more(order, shift, listing, k, np.int64(0))
             reached += np.int64(~(listing.absent[i] >> bit) & _ONE)
         found[1, lane] = listing.listed[i]
 
 
-@jit
+@inner
 def _take_values(held, found, n_lanes, k, walking, moved, first):
     """Midpoints of the medians found; apart from the walks, so that cache misses overlap."""
     for lane in range(n_lanes):
@@ -274,7 +262,7 @@ def _take_values(held, found, n_lanes, k, walking, moved, first):
             moved[first + lane, k] = (low + high) >> 1  # both are even
 
 
-@jit
+@inner
 def _bound_of(held, possible, masks, k, lane, slot, before):
     """Rank of a lane's lower median `slot`, and the pull of its members below that rank."""
     rank = np.int64(held.ranks[slot, k])
@@ -287,63 +275,51 @@ def _bound_of(held, possible, masks, k, lane, slot, before):
     return rank, before
 
 
-@jit
-def _begin_listing(held, lanes):
-    """What may be listed for the members that lanes have; with marks where they are rare."""
+@inner
+def _mark_rare(ranks, listing, span):
+    """Mark possible rows if they are rare: where lists looked at so many rows before."""
     n_possible = 0
-    for tile in range(lanes.possible.shape[0]):
-        n_possible += np.int64(popcount(lanes.possible[tile]))
-    lanes.marked[0] = SPARSE * n_possible < lanes.span[0]
-    if lanes.marked[0]:
-        mark_spots(held.ranks, lanes.possible, lanes.spots)
-    return Listing(
-        held.order,
-        held.shift,
-        lanes.possible,
-        lanes.masks,
-        lanes.spots,
-        lanes.marked,
-        lanes.listed,
-        lanes.absent,
-        lanes.ends,
-        lanes.edges,
-    )
+    for tile in range(listing.possible.shape[0]):
+        n_possible += np.int64(popcount(listing.possible[tile]))
+    listing.marked[0] = SPARSE * n_possible < span
+    if listing.marked[0]:
+        mark_spots(ranks, listing.possible, listing.spots)
 
 
-@jit
+@inner
 def take_medians(held, bounds, counts, lanes, n_lanes, moved, first):
     """moved[first + lane] = the medians of each lane's members; it stays where there are none.
 
     The bounds, which all lanes were counted below, move to the medians of the last lane, and
     `counts` become its own.
     """
-    walking = _NONE
+    listing, walking = lanes.listing, _NONE
     for lane in range(n_lanes):
         n_members, total = lanes.size[lane, 0], lanes.size[lane, 1]
         if n_members > FEW + held.order.shape[1] // FEW_OF:
             walking |= _ONE << np.uint64(lane)
         elif n_members > 0:
             result = moved[first + lane]
-            _medians_of_few(held, lanes.masks, lanes.possible, lane, n_members, total, result)
+            _medians_of_few(held, listing.masks, listing.possible, lane, n_members, total, result)
     if walking == _NONE:
         return
-    listing = _begin_listing(held, lanes)
+    _mark_rare(held.ranks, listing, lanes.span[0])
     last, span = n_lanes - 1, 0
     for k in range(counts.shape[0]):
         begin_list(listing, np.int64(bounds[k]) << held.shift)
-        _find_in_column(held, lanes, listing, n_lanes, k, walking)
+        _find_in_column(held, lanes, n_lanes, k, walking)
         _take_values(held, lanes.found, n_lanes, k, walking, moved, first)
-        span += lanes.edges[0] - lanes.edges[1]
+        span += listing.edges[0] - listing.edges[1]
         if (walking >> np.uint64(last)) & _ONE != _NONE:
             bounds[k], counts[k] = _bound_of(
                 held,
-                lanes.possible,
-                lanes.masks,
+                listing.possible,
+                listing.masks,
                 k,
                 last,
                 lanes.found[0, last],
                 lanes.before[last],
             )
     lanes.span[0] = span // counts.shape[0]
-    if lanes.marked[0]:
-        clear_spots(lanes.spots)
+    if listing.marked[0]:
+        clear_spots(listing.spots)

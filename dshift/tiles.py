@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dshift.kernels import jit
+from dshift.kernels import inner, jit
 from dshift.simd import (
     LANES,
     LARGEST_CODE,
@@ -28,7 +28,7 @@ _NONE = np.uint64(0)
 # ---------------------------------------------------------------- exact arithmetic
 
 
-@jit
+@inner
 def exact_distance(point, row):
     """L1 distance of two int64 vectors."""
     total = 0
@@ -37,7 +37,7 @@ def exact_distance(point, row):
     return total
 
 
-@jit
+@inner
 def _halve(keys, order, start, middle, stop):
     """Reorder so that keys before `middle` are no larger than those after (quickselect)."""
     low, high = start, stop - 1
@@ -126,7 +126,7 @@ def encode_tiles(coords, rows, lows, unit, codes, residuals):
         residuals[slot] = lost
 
 
-@jit
+@inner
 def encode_points(held, points, first, last, codes, slack):
     """Codes of points first..last - 1, clipped to their range, and the loss in units, up."""
     for j in range(first, last):
@@ -142,7 +142,7 @@ def encode_points(held, points, first, last, codes, slack):
 # ---------------------------------------------------------------- distances
 
 
-@jit
+@inner
 def classify(held, which, words, n_listed, points, slack, inside, unsure):
     """Words of the open rows surely inside their threshold for each of four points, and unsure.
 
@@ -161,7 +161,7 @@ def classify(held, which, words, n_listed, points, slack, inside, unsure):
             unsure[q, i] = word & ~sure & ~never
 
 
-@jit
+@inner
 def nearer(held, point, tile, word):
     """Word of the rows of `word` that are nearer than their threshold, by exact distance."""
     found = _NONE
@@ -174,7 +174,7 @@ def nearer(held, point, tile, word):
     return found
 
 
-@jit
+@inner
 def enclose(held, points, bounds, centres, slack):
     """Code-exact centre and radius (in units, rounded up) of each of four segments of points."""
     n_columns = points.shape[1]
@@ -200,7 +200,7 @@ def enclose(held, points, bounds, centres, slack):
 # ---------------------------------------------------------------- visited points
 
 
-@jit
+@inner
 def _hash(point):
     mixed = np.uint64(0x9E3779B97F4A7C15)
     for k in range(point.shape[0]):
@@ -209,7 +209,7 @@ def _hash(point):
     return mixed
 
 
-@jit
+@inner
 def _same(left, right):
     """Equality of two points."""
     for k in range(left.shape[0]):

@@ -200,8 +200,8 @@ def test_ranks_of_rare_members_are_marked(pulled: bool, rank_bits: int, monkeypa
     for seed, end in zip(seeds, expected, strict=True):
         nest.lanes.span[0] = len(points)  # as if the points before had made the list look so far
         np.testing.assert_array_equal(crowd.step_together(built, seed[None])[0], end)
-        assert nest.lanes.marked[0]
-        assert not nest.lanes.spots.any()
+        assert nest.lanes.listing.marked[0]
+        assert not nest.lanes.listing.spots.any()
 
 
 @pytest.mark.parametrize("n_lanes", [1, 2, 63, 64, 65, 129])
@@ -220,7 +220,9 @@ def test_points_far_apart_do_not_share_lanes() -> None:
     np.testing.assert_array_equal(crowd.step_together(built, points), slow_steps(field, points))
     with built.nest(len(points)) as nest:
         near = points[built.held.rows][:, 0] < 2**29
-        bits = np.unpackbits(nest.lanes.possible.view(np.uint8), bitorder="little")[: len(points)]
+        bits = np.unpackbits(nest.lanes.listing.possible.view(np.uint8), bitorder="little")[
+            : len(points)
+        ]
         assert near[bits.astype(bool)].all() or not near[bits.astype(bool)].any()
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+import dshift
 from dshift import kernels
 
 
@@ -60,3 +63,51 @@ def test_density_limbs_are_exact(away: np.ndarray, reach: np.ndarray, pulls: np.
         limbs, height = density_limbs(away, reach, pulls)
         assert kernels.join_limbs(limbs) == sum(d * p for d, p in active)
         assert height == sum(p for _, p in active)
+
+
+KINDS = ("jit", "inner", "inlined")
+
+
+def kind_of(node: ast.AST) -> str:
+    ways = node.decorator_list if isinstance(node, ast.FunctionDef) else []
+    return next((way.id for way in ways if isinstance(way, ast.Name) and way.id in KINDS), "")
+
+
+def named(node: ast.AST, module: str, imported: dict[str, str]) -> tuple[str, str]:
+    """Return the module and the name that an expression means, if it is one of ours."""
+    if isinstance(node, ast.Name):
+        return imported.get(node.id, module), node.id
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        return node.value.id, node.attr
+    return "", ""
+
+
+def python_calls(sources: dict[str, str]) -> list[str]:
+    """Return where Python would call what only compiled code can call, as `module: name`."""
+    trees = {module: ast.parse(text) for module, text in sources.items()}
+    every = [(module, node) for module, tree in trees.items() for node in ast.walk(tree)]
+    closed = {
+        (module, node.name)
+        for module, node in every
+        if isinstance(node, ast.FunctionDef) and kind_of(node) in ("inner", "inlined")
+    }
+    compiled = {id(part) for _, node in every if kind_of(node) for part in ast.walk(node)}
+    imports = [(m, node) for m, node in every if isinstance(node, ast.ImportFrom)]
+    imported: dict[str, dict[str, str]] = {module: {} for module in trees}
+    for module, node in imports:
+        source = (node.module or "").removeprefix("dshift.")
+        imported[module] |= {alias.name: source for alias in node.names}
+    return [
+        f"{module}: {named(node, module, imported[module])[1]}"
+        for module, node in every
+        if named(node, module, imported[module]) in closed and id(node) not in compiled
+    ]
+
+
+def test_python_calls_no_compiled_function_without_a_way_in() -> None:
+    home = Path(dshift.__file__).parent
+    sources = {path.stem: path.read_text("utf-8") for path in home.glob("*.py")}
+    assert "@inner\ndef classify" in sources["tiles"]
+    assert python_calls(sources) == []
+    wrong = "from dshift.lanes import _pull_of\ndef f(a): return tiles.classify(a), _pull_of(a)"
+    assert python_calls(sources | {"new": wrong}) == ["new: classify", "new: _pull_of"]

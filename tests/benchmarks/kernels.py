@@ -26,9 +26,10 @@ from scipy.spatial.distance import cdist
 import dshift.groups
 import dshift.index
 import dshift.kernels
-import dshift.tiles
 from dshift.field import Field
+from dshift.kernels import jit
 from dshift.metrics import make_embedding
+from dshift.tiles import classify, encode_points
 from tests.benchmarks import common
 from tests.benchmarks.common import Row, note, print_table, stopwatch
 
@@ -216,12 +217,19 @@ def _classify(points: NDArray[np.int64], queries: NDArray[np.int64]) -> tuple[in
     codes, slack = np.empty((4, n_columns), np.uint16), np.empty(4, np.uint16)
     inside, unsure = (np.empty((4, n_tiles), np.uint64) for _ in range(2))
 
-    def four_at_a_time() -> None:
-        for first in range(0, len(queries), 4):
-            dshift.tiles.encode_points(held, queries, first, first + 4, codes, slack)
-            dshift.tiles.classify(held, which, words, n_tiles, codes, slack, inside, unsure)
+    def classify() -> None:
+        _four_at_a_time(held, queries, which, words, codes, slack, inside, unsure)
 
-    return len(queries) * held.codes.size, four_at_a_time
+    return len(queries) * held.codes.size, classify
+
+
+@jit
+def _four_at_a_time(  # type: ignore[no-untyped-def]
+    held, queries, which, words, codes, slack, inside, unsure
+):
+    for first in range(0, queries.shape[0], 4):
+        encode_points(held, queries, first, first + 4, codes, slack)
+        classify(held, which, words, which.shape[0], codes, slack, inside, unsure)
 
 
 def _index(points: NDArray[np.int64]) -> dshift.index.Index:
