@@ -184,7 +184,7 @@ def plan(
     joined, stored = arguments.check_valley(valley) is not None, store is not None
     n_threads = engine.n_threads(chosen)
     n_tasks = count_tasks(job, cut, max(1, n_threads), joined=joined, stored=stored)
-    n_tasks += engine.n_questions(job, chosen, stored)
+    n_tasks += engine.n_tasks_before(job, cut, chosen, stored)
     forecast = foresee(job, cut, rooms, n_threads, n_tasks)
     if not sample or forecast.refusal is not None:
         return forecast

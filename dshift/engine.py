@@ -91,9 +91,13 @@ def n_threads(client: Any) -> int:
     return current_settings().threads if client is None else int(sum(client.nthreads().values()))
 
 
-def n_questions(job: Job, client: Any, stored: bool) -> int:
-    """Return how many tasks it takes to find out how a job can travel."""
-    return 0 if client is None else count_hosts(client) * questions_a_host(job, stored)
+def n_tasks_before(job: Job, plan: Plan, client: Any, stored: bool) -> int:
+    """Return how many tasks find out how a job can travel, and have all workers load early."""
+    if client is None:
+        return 0
+    n_workers = len(client.nthreads())
+    early = n_workers if plan.loads_early(n_workers) else 0
+    return count_hosts(client) * questions_a_host(job, stored) + early
 
 
 def choose_executor(job: Job, plan: Plan, client: Any, place: Store | None) -> Executor:
@@ -198,10 +202,26 @@ class Cluster:
     def survey(self) -> Survey:
         """Have a worker read the samples, and say what is known of them."""
         self._ref = self._courier.send(self._job, self._plan, self._token)
+        self._load_early()
         survey = self.map("dshift-load", survey_share, [()])[0]
         # From here on, whoever reads something else is found out.
         self._ref = replace(self._ref, fingerprint=survey.fingerprint)
         return survey
+
+    def _load_early(self) -> None:
+        """Have all workers load at the same time: there are blocks only when one of them has.
+
+        Nobody waits for these tasks: whoever has not loaded by then does so for its first block.
+        """
+        addresses = list(self._client.nthreads())
+        if not self._plan.loads_early(len(addresses)):
+            return
+        loading = self._at_exit.enter_context(self._under_way())
+        args = {**self._job_args(), "share": survey_share}
+        for address in addresses:
+            here = {"workers": [address], "allow_other_workers": False}
+            future = self._submit("dshift-load", tasks.run_share, (), **args, **here)
+            loading.add([future], [address])
 
     def map(
         self, name: str, share: Callable[..., Outcome], items: Sequence[tuple[Any, ...]]

@@ -204,6 +204,7 @@ def staged(ref: JobRef, arrays: Arrays | None, lodging: Callable[[], Lodging]) -
         ref.token, lambda: _set(ref, arrays, lodging()), ref.plan.process_bytes, limit
     )
     with held as (stage, _):
+        _refuse_other_samples(ref, stage, lodging())
         yield stage
 
 
@@ -216,9 +217,7 @@ def _set(ref: JobRef, arrays: Arrays | None, home: Lodging) -> tuple[Stage, Leas
     # that wait for it.
     with dask.config.set(scheduler="synchronous"):
         if holding.where is Held.IN_MEMORY:
-            stage = set_stage(job, indexed=holding.indexed)
-            _refuse_other_samples(ref, stage, home)
-            return stage, None
+            return set_stage(job, indexed=holding.indexed), None
         from dshift.mapped import Shelf
 
         keep_below = int(home.limit_bytes * KEPT_BELOW)
@@ -226,9 +225,7 @@ def _set(ref: JobRef, arrays: Arrays | None, home: Lodging) -> tuple[Stage, Leas
         log.info("points (%s) in %s", human_bytes(ref.plan.matrix_bytes), shelf.path("data"))
         loaded, lease = shelf.load(job)
     try:
-        stage = set_stage(job, loaded, indexed=holding.indexed)
-        _refuse_other_samples(ref, stage, home)
-        return stage, lease
+        return set_stage(job, loaded, indexed=holding.indexed), lease
     except BaseException:
         lease.end()
         raise

@@ -21,6 +21,8 @@ from dshift.simd import (
     lowest_bit,
 )
 
+SAMPLED = 64  # points among which two far ones are looked for
+
 _ONE = np.uint64(1)
 _NONE = np.uint64(0)
 
@@ -64,7 +66,10 @@ def _halve(keys, order, start, middle, stop):
 
 @jit
 def order_points(points, leaf_size):
-    """An order in which every dyadic segment is a cluster: halved between two far pivots."""
+    """An order in which every dyadic segment is a cluster: halved between two far pivots.
+
+    They are looked for among some of the points.
+    """
     n = points.shape[0]
     order = np.arange(n)
     keys = np.empty(n, np.int64)
@@ -75,16 +80,18 @@ def order_points(points, leaf_size):
         start, stop = stack[depth, 0], stack[depth, 1]
         if stop - start <= leaf_size:
             continue
-        pivot = order[start]
+        stride = max(1, (stop - start) // SAMPLED)
+        other = pivot = order[start]
         for _ in range(2):  # farthest from anything, then farthest from that
-            far = start
-            for i in range(start, stop):
-                keys[i] = exact_distance(points[pivot], points[order[i]])
-                if keys[i] > keys[far]:
-                    far = i
-            pivot = order[far]
+            far, farthest = pivot, np.int64(-1)
+            for i in range(start, stop, stride):
+                away = exact_distance(points[pivot], points[order[i]])
+                if away > farthest:
+                    far, farthest = order[i], away
+            other, pivot = pivot, far
         for i in range(start, stop):
-            keys[i] -= exact_distance(points[pivot], points[order[i]])
+            point = points[order[i]]
+            keys[i] = exact_distance(points[other], point) - exact_distance(points[pivot], point)
         leaves = (stop - start + leaf_size - 1) // leaf_size
         middle = start + (leaves + 1) // 2 * leaf_size
         _halve(keys, order, start, middle, stop)

@@ -212,6 +212,11 @@ def holds_nothing(client: Client) -> bool:
     return not any(client.run(held.held_tokens).values())
 
 
+def n_tasks(dask_scheduler: Any) -> int:
+    """Return how many tasks are not over; one that failed stays while its error is held."""
+    return sum(task.state != "erred" for task in dask_scheduler.tasks.values())
+
+
 def n_runs(client: Client, name: str) -> int:
     """Return how often tasks of a name were given to a worker."""
 

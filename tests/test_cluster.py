@@ -31,6 +31,7 @@ from clusters import (
     local,
     make_job,
     n_runs,
+    n_tasks,
     save_points,
     slow_metric,
     until,
@@ -527,7 +528,11 @@ def test_a_job_that_fits_nowhere_is_refused_with_numbers(client: Client, tmp_pat
     assert np.isnan(forecast.seconds)
 
 
-def test_plan_counts_every_task(client: Client, tmp_path: Path) -> None:
+@pytest.mark.parametrize("worth_loading_early", [planning.WORTH_LOADING_EARLY_BYTES, 1])
+def test_plan_counts_every_task(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, worth_loading_early: int
+) -> None:
+    monkeypatch.setattr(planning, "WORTH_LOADING_EARLY_BYTES", worth_loading_early)
     path = write(ROWS, tmp_path / "d.zarr", 50)
     heavy = {"weights": np.linspace(1, 2, 120).repeat(30)}
     many = np.repeat(ROWS.values, 30, axis=0)
@@ -545,6 +550,23 @@ def test_plan_counts_every_task(client: Client, tmp_path: Path) -> None:
                 dshift.fit(**case, bandwidth=1.0, client=client)
         given = {str(entry["key"]) for entry in stream.data if "dshift-" in str(entry["key"])}
         assert len(given) == forecast.n_tasks, (case, sorted(given))
+
+
+def test_all_workers_load_at_once_and_nobody_waits_for_one_that_is_gone(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(ROWS, tmp_path / "d.zarr", 50)
+    monkeypatch.setattr(planning, "WORTH_LOADING_EARLY_BYTES", 1)
+    here = client.nthreads()
+    gone = {"tcp://127.0.0.1:9": 1}
+    for known in (here, here | gone):
+        monkeypatch.setattr(client, "nthreads", lambda known=known: known)
+        with settings(block_size=10), get_task_stream(client) as stream:
+            found = dshift.fit(path, 1.0, client=client)
+        IDENTICAL(found, dshift.fit(path, 1.0))
+        loads = [entry for entry in stream.data if "dshift-load" in str(entry["key"])]
+        assert {entry["worker"] for entry in loads} == set(here)
+    until(lambda: not client.run_on_scheduler(n_tasks), "no task is left")
 
 
 def test_plan_foresees_what_a_fit_does(client: Client, tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from clusters import (
     make_job,
     n_done,
     n_runs,
+    n_tasks,
     save_points,
     slow_metric,
     until,
@@ -95,11 +96,6 @@ def gate(tmp_path: Path) -> Path:
 def wait_at(rows: Any, gate: str) -> Any:
     until(lambda: not os.path.exists(gate), "the gate opens")
     return rows
-
-
-def n_tasks(dask_scheduler: Any) -> int:
-    """Return how many tasks are not over; one that failed stays while its error is held."""
-    return sum(task.state != "erred" for task in dask_scheduler.tasks.values())
 
 
 def n_executing(dask_worker: Any) -> int:

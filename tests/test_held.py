@@ -108,6 +108,11 @@ def test_a_worker_that_reads_other_samples_is_found_out(tmp_path: Path) -> None:
     ref = JobRef("a", job, plan, None, False)
     with staged(ref, None, lambda: home) as stage:
         fingerprint = stage.loaded.fingerprint
+    with (  # loaded before the others' samples were known
+        pytest.raises(dshift.InvalidInput, match="worker tcp://here reads other histograms from"),
+        staged(replace(ref, fingerprint="another"), None, lambda: home),
+    ):
+        pass
     held.forget("a")
     with staged(replace(ref, token="b", fingerprint=fingerprint), None, lambda: home):
         pass
@@ -117,6 +122,7 @@ def test_a_worker_that_reads_other_samples_is_found_out(tmp_path: Path) -> None:
         staged(replace(ref, token="c", fingerprint="another"), None, lambda: home),
     ):
         pass
+    held.forget("c")
     assert not {"a", "b", "c"} & set(held.held_tokens())  # others may have left theirs
 
 

@@ -58,9 +58,19 @@ def test_blocks_with_an_index_are_large_enough_to_share() -> None:
     def size(n_seeds: int) -> int:
         return make_plan(10, 3, n_seeds, 1, indexed=True).block_size
 
-    least = planning.LEAST_SEEDS_TOGETHER
-    assert size(1) == size(MOST_BLOCKS * least) == least
-    assert size(MOST_BLOCKS * least + 1) == least + 1
+    least, most = planning.LEAST_SEEDS_TOGETHER, planning.MOST_SEEDS_TOGETHER
+    enough = planning.ENOUGH_BLOCKS_TOGETHER
+    assert size(1) == size(enough * least) == least
+    assert size(enough * least + 1) == least + 1
+    assert size(enough * most) == size(enough * most + 1) == size(MOST_BLOCKS * most) == most
+    assert size(MOST_BLOCKS * most + 1) == most + 1
+
+
+def test_processes_load_early_where_each_has_work_and_loading_takes_long() -> None:
+    worth = planning.WORTH_LOADING_EARLY_BYTES // 8
+    plan = make_plan(worth, 1, 30, threads=1, block_size=10)
+    assert [plan.loads_early(n) for n in (0, 1, 2, 3, 4)] == [False, False, True, True, False]
+    assert not make_plan(worth - 1, 1, 30, threads=1, block_size=10).loads_early(2)
 
 
 def test_blocks_without_an_index_are_worth_a_task_and_small_enough_to_balance() -> None:
