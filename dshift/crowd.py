@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dshift import groups
 from dshift.index import Index, neighbours_together
@@ -35,8 +36,16 @@ def climb_together(index: Index, points: Int, seeds: Int, memo: Memo | None = No
     The result depends on neither the memo nor on which seeds walk together.
     """
     stats, most = Stats(), POINTS_A_SEED * points.shape[0]
+    with index.trail(64 + points.shape[0] + most) as trail:
+        modes, mode_of_seed, n_iter = _climb(index, points, trail, most, memo, stats)
+    return Climbed(modes, mode_of_seed, n_iter, seeds, stats.n_points, stats.n_pairs)
+
+
+def _climb(
+    index: Index, points: Int, trail: PointTable, most: int, memo: Memo | None, stats: Stats
+) -> tuple[Int, Int, NDArray[np.int32]]:
+    """Return the modes, the mode of each point and its steps there."""
     n_iter = np.zeros(points.shape[0], np.int64)
-    trail = PointTable(index.n_columns, capacity=64 + points.shape[0] + most)
     place = trail.add(points)  # of each seed, in the trail
     n_seeds = trail.size
     while True:
@@ -58,9 +67,7 @@ def climb_together(index: Index, points: Int, seeds: Int, memo: Memo | None = No
         _teach(memo, trail.points, ends, lengths, n_seeds)
     ends, end_of_seed = np.unique(place, return_inverse=True)
     modes, place = unique_rows(trail.points[ends])
-    return Climbed(
-        modes, place[end_of_seed], n_iter.astype(np.int32), seeds, stats.n_points, stats.n_pairs
-    )
+    return modes, place[end_of_seed], n_iter.astype(np.int32)
 
 
 def _walk(
@@ -85,11 +92,14 @@ def _walk(
 
 def _advance(index: Index, points: Int, memo: Memo | None, stats: Stats) -> tuple[Int, Int]:
     """Return where each point goes, in one step, or in all of them where the memo knows the end."""
-    ends, steps = np.empty_like(points), np.ones(points.shape[0], np.int64)
-    known = np.zeros(points.shape[0], np.bool_)
-    if memo is not None:
-        known, ends_known, steps_known = memo.look_up(points)
-        ends[known], steps[known] = ends_known, steps_known
+    steps = np.ones(points.shape[0], np.int64)
+    if memo is None:
+        return step_together(index, points, stats), steps
+    known, ends_known, steps_known = memo.look_up(points)
+    if not known.any():
+        return step_together(index, points, stats), steps
+    ends = np.empty_like(points)
+    ends[known], steps[known] = ends_known, steps_known
     ends[~known] = step_together(index, points[~known], stats)
     return ends, steps
 
@@ -116,14 +126,15 @@ def step_together(index: Index, points: Int, stats: Stats | None = None) -> Int:
     if points.shape[0] == 0 or index.n_rows == 0 or index.n_columns == 0:
         return points.copy()
     order = neighbours_together(points, ORDER_LEAF)
-    ordered = points[order]
-    stepped = ordered.copy()
-    with index.nest(len(points)) as nest:
+    moved = np.empty_like(points)
+    with index.scratch(len(points)) as (nest, pages):
+        ordered, stepped = pages[:, : len(points)]
+        np.take(points, order, axis=0, out=ordered)
+        stepped[:] = ordered
         nest.groups.n_pairs[0] = 0
         groups.step_points(index.held, nest, ordered, stepped)
+        moved[order] = stepped
         if stats is not None:
             stats.n_points += len(points)
             stats.n_pairs += int(nest.groups.n_pairs[0])
-    moved = np.empty_like(points)
-    moved[order] = stepped
     return moved

@@ -24,6 +24,7 @@ from dshift.metrics import (
     share_rows,
 )
 from dshift.planning import ROWS_SHARED_AT_ONCE
+from dshift.pool import map_threads
 from dshift.sources import Samples
 
 
@@ -58,6 +59,7 @@ def load_points(
     invalid: str,
     *,
     allocate: Callable[[tuple[int, int]], Float] = np.empty,
+    threads: int = 1,
 ) -> Loaded:
     """Read the samples once, block by block, straight into the matrix that `allocate` makes."""
     n_coords = count_coords(kind, edges, samples.n_bins)
@@ -78,7 +80,7 @@ def load_points(
         shares = _keep(shares, valid)
     embedding = make_embedding(kind, samples.n_bins, edges, metric, totals.common)
     points = _place_all(shares, embedding)
-    return Loaded(embedding, points, valid, _fingerprint(points, valid))
+    return Loaded(embedding, points, valid, _fingerprint(points, valid, threads))
 
 
 def _row_ranges(n_rows: int) -> Iterator[slice]:
@@ -123,12 +125,18 @@ def _place_all(shares: Float, embedding: Embedding) -> Points:
     return points
 
 
-def _fingerprint(points: Points, valid: NDArray[np.bool_]) -> str:
+def _fingerprint(points: Points, valid: NDArray[np.bool_], threads: int) -> str:
+    """Return a digest of digests of the parts, which threads make side by side."""
+
+    def digest_part(part: slice) -> bytes:
+        rows = points[part].astype(points.dtype.newbyteorder("<"), copy=False)
+        return hashlib.blake2b(rows.tobytes(), digest_size=16).digest()
+
     digest = hashlib.blake2b(digest_size=16)
     digest.update(repr((points.shape, points.dtype.kind)).encode())
     digest.update(np.packbits(valid).tobytes())
-    for part in _row_ranges(len(points)):
-        digest.update(points[part].astype(points.dtype.newbyteorder("<"), copy=False).tobytes())
+    for of_part in map_threads(digest_part, _row_ranges(len(points)), threads):
+        digest.update(of_part)
     return digest.hexdigest()
 
 

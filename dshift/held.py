@@ -169,12 +169,13 @@ class JobRef:
 
 @dataclass(frozen=True)
 class Lodging:
-    """Where a process lives: its name, the memory that it may use and does use, its folder."""
+    """Where a process lives: its name, the memory it may use and does use, folder and threads."""
 
     name: str
     limit_bytes: int
     used_bytes: int
     folder: str
+    threads: int
 
     def room(self, shares_node: bool) -> Room:
         """Return what is left for a job."""
@@ -217,7 +218,7 @@ def _set(ref: JobRef, arrays: Arrays | None, home: Lodging) -> tuple[Stage, Leas
     # that wait for it.
     with dask.config.set(scheduler="synchronous"):
         if holding.where is Held.IN_MEMORY:
-            return set_stage(job, indexed=holding.indexed), None
+            return set_stage(job, indexed=holding.indexed, threads=home.threads), None
         from dshift.mapped import Shelf
 
         keep_below = int(home.limit_bytes * KEPT_BELOW)
@@ -225,7 +226,7 @@ def _set(ref: JobRef, arrays: Arrays | None, home: Lodging) -> tuple[Stage, Leas
         log.info("points (%s) in %s", human_bytes(ref.plan.matrix_bytes), shelf.path("data"))
         loaded, lease = shelf.load(job)
     try:
-        return set_stage(job, loaded, indexed=holding.indexed), lease
+        return set_stage(job, loaded, indexed=holding.indexed, threads=home.threads), lease
     except BaseException:
         lease.end()
         raise

@@ -18,13 +18,17 @@ from dshift import columns, tiles
 from dshift.field import Field
 from dshift.groups import Nest, count_depths, make_nest
 from dshift.metrics import Int
+from dshift.planning import cut_up
+from dshift.pool import map_threads
 from dshift.simd import LANES, RANKS_AT_ONCE
+from dshift.visited import PointTable
 
 MAX_CODE = 32_000  # of 32,767: the rest is room for rounding
 RANK_BITS = 16
 # The widest threshold in units. Distances saturate at 65,535, which must still mean "farther than
 # threshold + radius of the group" for radii up to 1.5 thresholds.
 MAX_REACH = 26_000
+ROWS_ENCODED_AT_ONCE = 256 * LANES  # whole tiles
 
 
 class Held(NamedTuple):
@@ -44,12 +48,23 @@ class Held(NamedTuple):
     shift: int
 
 
+class Scratch(NamedTuple):
+    """What a thread needs for a step."""
+
+    nest: Nest
+    pages: Int  # (2, n_points, p): points in the order of their step, and where they go
+
+
 @dataclass(frozen=True)
 class Index:
-    """The arrays, and scratch that threads leave to each other: a chain goes on where it ended."""
+    """The arrays, and scratch that threads leave to each other: a chain goes on where it ended.
+
+    It also saves page faults: workers of Dask give freed memory back to the system at once.
+    """
 
     held: Held
-    spare: list[Nest] = field(default_factory=list)
+    spare: list[Scratch] = field(default_factory=list)
+    trails: list[PointTable] = field(default_factory=list)
 
     @property
     def n_rows(self) -> int:
@@ -62,21 +77,37 @@ class Index:
         return int(self.held.coords.shape[1])
 
     @contextmanager
-    def nest(self, n_points: int) -> Iterator[Nest]:
+    def scratch(self, n_points: int) -> Iterator[Scratch]:
         """Lend scratch for steps of up to `n_points` points."""
         try:
-            nest = self.spare.pop()
+            nest, pages = self.spare.pop()
         except IndexError:
-            nest = None
+            nest, pages = None, np.empty((2, 0, self.n_columns), np.int64)
         if nest is None or len(nest.groups.which) < count_depths(n_points):
             nest = make_nest(self.n_rows, self.n_columns, n_points)
+        if pages.shape[1] < n_points:
+            pages = np.empty((2, n_points, self.n_columns), np.int64)
+        scratch = Scratch(nest, pages)
         try:
-            yield nest
+            yield scratch
         finally:
-            self.spare.append(nest)
+            self.spare.append(scratch)
+
+    @contextmanager
+    def trail(self, capacity: int) -> Iterator[PointTable]:
+        """Lend an empty table for `capacity` points."""
+        try:
+            trail = self.trails.pop()
+            trail.clear()
+        except IndexError:
+            trail = PointTable(self.n_columns, capacity)
+        try:
+            yield trail
+        finally:
+            self.trails.append(trail)
 
 
-def build_index(samples: Field) -> Index:
+def build_index(samples: Field, threads: int = 1) -> Index:
     """Index the samples of an exact field."""
     coords, thresholds = read_only(samples.points), np.array(samples.reach)
     n, p = coords.shape
@@ -86,7 +117,11 @@ def build_index(samples: Field) -> Index:
     codes[-1:] = 0
     residuals = np.zeros(n_tiles * LANES, np.int64)
     rows = neighbours_together(coords)
-    tiles.encode_tiles(coords, rows, lows, unit, codes, residuals)
+
+    def encode(part: slice) -> None:
+        tiles.encode_tiles(coords, rows, lows, unit, part.start, part.stop, codes, residuals)
+
+    map_threads(encode, cut_up(n, ROWS_ENCODED_AT_ONCE), threads)
     reach_in, reach_out = _reaches(thresholds[rows], residuals, unit)
     shift = max(0, (n - 1).bit_length() - RANK_BITS)
     order = np.empty((p, n), np.uint32)
@@ -94,7 +129,12 @@ def build_index(samples: Field) -> Index:
     spare = aligned_empty((n * p + RANKS_AT_ONCE,), np.uint16)
     spare[n * p :] = 0
     ranks = spare[: n * p].reshape(n, p)
-    columns.sort_columns(coords, rows, lows, divisor, 0, p, shift, order, ranks)
+
+    def sort(part: slice) -> None:
+        ends = part.start, part.stop
+        columns.sort_columns(coords, rows, lows, divisor, *ends, shift, order, ranks)
+
+    map_threads(sort, cut_up(p, columns.COLUMNS_AT_ONCE), threads)
     return Index(
         Held(
             coords=coords,

@@ -80,13 +80,17 @@ class Measured:
     stationary: NDArray[np.bool_]
 
 
-def set_stage(job: Job, loaded: Loaded | None = None, *, indexed: bool = True) -> Stage:
-    """Read and embed the samples, unless they are at hand.
+def set_stage(
+    job: Job, loaded: Loaded | None = None, *, indexed: bool = True, threads: int = 1
+) -> Stage:
+    """Read and embed the samples, unless they are at hand, on threads that have nothing else to do.
 
     Exact geometries get an index, unless there is no room for one: seeds then climb one by one.
     """
     if loaded is None:
-        loaded = load_points(job.samples, job.kind, job.metric, job.edges, job.invalid)
+        loaded = load_points(
+            job.samples, job.kind, job.metric, job.edges, job.invalid, threads=threads
+        )
     weights = None if job.weights is None else job.weights[loaded.valid]
     bandwidth = job.bandwidth if job.bandwidth.ndim == 0 else job.bandwidth[loaded.valid]
     seed_points, seed_index = _place_seeds(job, loaded)
@@ -96,7 +100,7 @@ def set_stage(job: Job, loaded: Loaded | None = None, *, indexed: bool = True) -
         exact = loaded.embedding.exact
         order = neighbours_together(seed_points) if exact else np.arange(len(seed_points))
         return Stage(loaded, field, seed_points, seed_index, order, None, None)
-    index = build_index(field)
+    index = build_index(field, threads)
     whole = seed_points is loaded.points
     order = index.held.rows if whole else neighbours_together(seed_points)
     memo = Memo(seed_points.shape[1], max(LEAST_MEMO_BYTES, field.points.nbytes // MEMO_PART))

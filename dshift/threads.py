@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from dshift.field import Loaded
 from dshift.metrics import Int, Points
 from dshift.modes import Clustering, merge
 from dshift.monitor import HASH_BITS, MOST_HASHES, BlockDone
+from dshift.pool import map_threads
 from dshift.shift import Climbed
 from dshift.stage import Job, Survey, climb_share, seeds_share, set_stage, survey_share
 from dshift.store import Store, read_block, write_block
@@ -28,7 +28,6 @@ from dshift.store import Store, read_block, write_block
 # Of a block that failed.
 NUMBERS_SHOWN = 5
 
-Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")
 
 
@@ -134,7 +133,7 @@ class Threads:
     def __init__(
         self, job: Job, threads: int, loaded: Loaded | None = None, *, indexed: bool = True
     ) -> None:
-        self._stage = set_stage(job, loaded, indexed=indexed)
+        self._stage = set_stage(job, loaded, indexed=indexed, threads=threads)
         self._own_seeds = job.seeds.rows is not None
         self.width = threads
 
@@ -182,28 +181,3 @@ class Threads:
     ) -> None:
         """Let go of the points."""
         del self._stage
-
-
-def map_threads(
-    work: Callable[[Item], Outcome],
-    items: Iterable[Item],
-    threads: int,
-    on_done: Callable[[Outcome], None] = lambda outcome: None,
-) -> list[Outcome]:
-    """Apply `work` to each item on a pool of threads; outcomes come back in the items' order.
-
-    The first error, or Ctrl-C, cancels what has not started and is raised.
-    """
-    with ThreadPoolExecutor(threads, thread_name_prefix="dshift") as pool:
-        futures: list[Future[Outcome]] = [pool.submit(work, item) for item in items]
-        place = {future: number for number, future in enumerate(futures)}
-        waiting = set(futures)
-        try:
-            while waiting:
-                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                for future in sorted(done, key=place.__getitem__):
-                    on_done(future.result())
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-    return [future.result() for future in futures]

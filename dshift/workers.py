@@ -37,7 +37,8 @@ def lodging_of(worker: Any) -> Lodging:
     """Return where a worker lives."""
     limit = worker.memory_manager.memory_limit or memory_limit()
     used = worker.monitor.get_process_memory()
-    return Lodging(f"worker {worker.address}", limit, used, worker.local_directory)
+    threads = worker.state.nthreads
+    return Lodging(f"worker {worker.address}", limit, used, worker.local_directory, threads)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dshift import chains, crowd, groups, index, lanes, listing, shift, tiles
+from dshift import chains, columns, crowd, groups, index, lanes, listing, shift, tiles
 from dshift.field import Field
 from dshift.metrics import make_embedding
 from dshift.visited import Memo
@@ -195,7 +195,7 @@ def test_ranks_of_rare_members_are_marked(pulled: bool, rank_bits: int, monkeypa
     seeds = points[rng.permutation(len(points))[:60]]
     expected = slow_steps(field, seeds)
     np.testing.assert_array_equal(crowd.step_together(built, seeds), expected)
-    with built.nest(1) as nest:
+    with built.scratch(1) as (nest, _):
         pass
     for seed, end in zip(seeds, expected, strict=True):
         nest.lanes.span[0] = len(points)  # as if the points before had made the list look so far
@@ -218,7 +218,7 @@ def test_points_far_apart_do_not_share_lanes() -> None:
     field = even_field(points, 2**12)
     built = index.build_index(field)
     np.testing.assert_array_equal(crowd.step_together(built, points), slow_steps(field, points))
-    with built.nest(len(points)) as nest:
+    with built.scratch(len(points)) as (nest, _):
         near = points[built.held.rows][:, 0] < 2**29
         bits = np.unpackbits(nest.lanes.listing.possible.view(np.uint8), bitorder="little")[
             : len(points)
@@ -283,9 +283,49 @@ def test_an_order_of_points_is_an_order(n: int, leaf: int) -> None:
 def test_scratch_is_lent_to_one_at_a_time() -> None:
     points = clumps(200, 3)
     built = index.build_index(even_field(points, typical_distance(points)))
-    with built.nest(10) as one, built.nest(10) as other:
+    with built.scratch(10) as one, built.scratch(10) as other:
+        assert one.nest is not other.nest
+    with built.scratch(10) as again:
+        assert again.nest is one.nest or again.nest is other.nest
+    with built.scratch(11) as longer:
+        assert longer.nest is again.nest
+        assert longer.pages.shape == (2, 11, 3)
+    with built.scratch(10_000) as larger:
+        assert len(larger.nest.groups.which) > len(one.nest.groups.which)
+
+
+def test_a_trail_is_lent_to_one_at_a_time_and_is_empty() -> None:
+    points = clumps(200, 3)
+    built = index.build_index(even_field(points, typical_distance(points)))
+    with built.trail(10) as one, built.trail(10) as other:
         assert one is not other
-    with built.nest(10) as again:
+        one.add(points)
+        other.add(points)
+    with built.trail(10) as again:
         assert again is one or again is other
-    with built.nest(10_000) as larger:
-        assert len(larger.groups.which) > len(one.groups.which)
+        assert again.size == 0
+        assert (again.find(points) == -1).all()
+
+
+def test_an_index_does_not_depend_on_the_threads_that_build_it() -> None:
+    points = clumps(2 * index.ROWS_ENCODED_AT_ONCE + 70, 9)
+    field = even_field(points, typical_distance(points[:500]))
+    alone, together = index.build_index(field).held, index.build_index(field, threads=3).held
+    for one, other in zip(alone, together, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("bits", [1, 11, 31, 32, 33, 43, 44, 52])
+@pytest.mark.parametrize("divisor", [2, 6, 2 * 121, 2**9 * 1000])
+def test_columns_are_sorted_whatever_the_keys(bits: int, divisor: int) -> None:
+    random = np.random.default_rng(bits)
+    n_keys = max(2, 2**bits // divisor)
+    points = np.array([3, 5, 7, 11, 13]) + divisor * random.integers(0, n_keys, (300, 5))
+    points[:, 1] = points[0, 1]  # nothing to sort
+    points[:, 2] = points[random.integers(0, 300, 300), 2]  # ties
+    rows, lows = random.permutation(300), points.min(axis=0)
+    order, ranks = np.empty((5, 300), np.uint32), np.empty((300, 5), np.uint16)
+    columns.sort_columns(index.read_only(points), rows, lows, divisor, 0, 5, 1, order, ranks)
+    expected = np.argsort(points[rows], axis=0, kind="stable")
+    np.testing.assert_array_equal(order, expected.T)
+    np.testing.assert_array_equal(ranks, np.argsort(expected, axis=0) >> 1)

@@ -104,7 +104,7 @@ def test_nobody_has_to_ask_for_an_idle_thing_to_be_let_go(monkeypatch: pytest.Mo
 def test_a_worker_that_reads_other_samples_is_found_out(tmp_path: Path) -> None:
     job = make_job(np.eye(4), 1.0, seeds="all", invalid="raise")
     plan, _ = plan_for(job, None)
-    home = Lodging("worker tcp://here", 2**34, 0, str(tmp_path / "worker"))
+    home = Lodging("worker tcp://here", 2**34, 0, str(tmp_path / "worker"), 1)
     ref = JobRef("a", job, plan, None, False)
     with staged(ref, None, lambda: home) as stage:
         fingerprint = stage.loaded.fingerprint

@@ -7,7 +7,8 @@ import time
 import pytest
 
 from dshift.monitor import Progress, wants_progress
-from dshift.threads import BlockDone, map_threads, memory_limit
+from dshift.pool import map_threads
+from dshift.threads import BlockDone, memory_limit
 
 
 def test_memory_limit_is_that_of_a_machine() -> None:
