@@ -115,10 +115,8 @@ def _follow(following: Int, hops: Int) -> tuple[Int, Int]:
 
 def _teach(memo: Memo, points: Int, ends: Int, hops: Int, n_seeds: int) -> None:
     """Tell the memo all that seeds did not start from: a seed is seldom met again."""
-    wanted = np.arange(n_seeds, points.shape[0])
-    wanted = np.union1d(wanted, ends[wanted])
-    place = np.searchsorted(wanted, ends[wanted])
-    memo.learn(points[wanted], place, hops[wanted])
+    modes, place = np.unique(ends[n_seeds:], return_inverse=True)
+    memo.learn(points[n_seeds:], points[modes], place, hops[n_seeds:])
 
 
 def step_together(index: Index, points: Int, stats: Stats | None = None) -> Int:

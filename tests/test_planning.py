@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -54,16 +55,23 @@ def test_blocks_tile_the_seeds_and_stay_few(indexed: bool) -> None:
         assert plan.blocks(max(1, n_seeds - 1))[0].stop == min(plan.block_size, max(1, n_seeds - 1))
 
 
+def check_sizes(size: Callable[[int], int], least: int, enough: int, most: int) -> None:
+    assert [size(0), size(1), size(2)] == [1, 1, 2]
+    assert size(least) == size(2 * least) == size(enough * least) == least
+    assert size(least + 2) == least // 2 + 1
+    assert size(enough * least + 1) == least + 1
+    assert size(enough * most) == size(MOST_BLOCKS * most) == most
+    assert size(enough * most + 1) == -(-(enough * most + 1) // (enough + 1))
+    assert size(MOST_BLOCKS * most + 1) == most + 1
+
+
 def test_blocks_with_an_index_are_large_enough_to_share() -> None:
     def size(n_seeds: int) -> int:
         return make_plan(10, 3, n_seeds, 1, indexed=True).block_size
 
     least, most = planning.LEAST_SEEDS_TOGETHER, planning.MOST_SEEDS_TOGETHER
     enough = planning.ENOUGH_BLOCKS_TOGETHER
-    assert size(1) == size(enough * least) == least
-    assert size(enough * least + 1) == least + 1
-    assert size(enough * most) == size(enough * most + 1) == size(MOST_BLOCKS * most) == most
-    assert size(MOST_BLOCKS * most + 1) == most + 1
+    check_sizes(size, least, enough, most)
 
 
 def test_processes_load_early_where_each_has_work_and_loading_takes_long() -> None:
@@ -79,10 +87,7 @@ def test_blocks_without_an_index_are_worth_a_task_and_small_enough_to_balance() 
 
     least = planning.LEAST_SEEDS
     enough, most = planning.ENOUGH_BLOCKS, planning.MOST_SEEDS
-    assert size(1) == size(enough * least) == least
-    assert size(enough * least + 1) == least + 1
-    assert size(enough * most) == size(enough * most + 1) == size(MOST_BLOCKS * most) == most
-    assert size(MOST_BLOCKS * most + 1) == most + 1
+    check_sizes(size, least, enough, most)
 
 
 def test_a_block_size_that_is_asked_for_is_taken() -> None:
@@ -213,18 +218,18 @@ SMALL = Plan(2**20, 64, 2**20, threads=2, block_size=1024)
         (
             SMALL,
             Room("this process", 2**20),
-            "this fit needs 628.0 MiB in one process (512.0 MiB for 1,048,576 points of 64 "
-            "coordinates, 116.0 MiB to work with 2 threads). There are 1.0 MiB of memory left in "
+            "this fit needs 620.0 MiB in one process (512.0 MiB for 1,048,576 points of 64 "
+            "coordinates, 108.0 MiB to work with 2 threads). There are 1.0 MiB of memory left in "
             "this process. Use a machine or workers with more memory, fewer threads a worker, "
             "fewer samples, or coarser bins.",
         ),
         (
             replace(SMALL, indexed=True),
             Room("worker 3", 2**20, 2**30),
-            "this fit needs 628.0 MiB in one process (512.0 MiB for 1,048,576 points of 64 "
-            "coordinates, 116.0 MiB to work with 2 threads) without an index, and 640.0 MiB more "
+            "this fit needs 620.0 MiB in one process (512.0 MiB for 1,048,576 points of 64 "
+            "coordinates, 108.0 MiB to work with 2 threads) without an index, and 640.0 MiB more "
             "with one. There are 1.0 MiB of memory and 1.0 GiB of disk left in worker 3. Use a "
-            "machine or workers with more memory, or with 512.0 MiB of disk and 148.0 MiB of "
+            "machine or workers with more memory, or with 512.0 MiB of disk and 140.0 MiB of "
             "memory, fewer threads a worker, fewer samples, or coarser bins.",
         ),
     ],
