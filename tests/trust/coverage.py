@@ -48,8 +48,8 @@ GROUPS = {
     ),
     "histograms": Group(
         "histograms cubes rows tables counting count_kernels stacks",
-        "test_histograms test_stack",
-        "test_histograms",
+        "test_histograms test_stack test_count_kernels",
+        "test_count_kernels",
     ),
     "bandwidths": Group("plateaus drawn sweeping model predicting", "test_sweep test_predict"),
     "report": Group(
