@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -18,8 +19,9 @@ def locked(path: Path, how: int) -> int:
         lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(lock, how)
-            if path.exists() and os.path.samestat(os.fstat(lock), path.stat()):
-                return lock
+            with suppress(FileNotFoundError):  # taken away by who held it
+                if os.path.samestat(os.fstat(lock), path.stat()):
+                    return lock
         except BaseException:
             os.close(lock)
             raise

@@ -95,7 +95,9 @@ class Progress:
         self._bar.update(done.block.stop - done.block.start)
         if time.monotonic() - self._logged >= LOG_SECONDS:
             self._logged = time.monotonic()
-            log.info("%d of %d seeds done, %s modes", self._n_done, self._n_seeds, self._modes)
+            # As text: a handler that writes later would find a later count.
+            n_modes = str(self._modes)
+            log.info("%d of %d seeds done, %s modes", self._n_done, self._n_seeds, n_modes)
 
     def log_reuse(self) -> None:
         """Say in the log how much was there from an earlier run."""

@@ -260,6 +260,16 @@ def test_series_of_dask_arrays_are_lazy() -> None:
     np.testing.assert_array_equal(found.n_missing.values, [1, 0])
 
 
+def test_series_may_be_of_xarray() -> None:
+    series = [[0.5, 3.0, np.nan], [1.0]]
+    plain = [xr.DataArray(one, dims="t") for one in series]
+    for some in (plain, [plain[0].chunk(t=2), plain[1]]):
+        found = histogram(some, EDGES)
+        np.testing.assert_array_equal(found.values, [[1, 0, 1], [0, 1, 0]])
+        np.testing.assert_array_equal(found.n_missing.values, [1, 0])
+    assert found.chunks is not None
+
+
 def test_a_dask_table_is_surveyed_at_once_and_counted_later() -> None:
     frame = pd.DataFrame({"k": [1, 2, 1], "v": [0.5, 1.5, 3.0]})
     table = dd.from_pandas(frame, npartitions=2)

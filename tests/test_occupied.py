@@ -137,6 +137,30 @@ def test_the_record_is_renewed_and_its_loss_is_noticed(
     assert json.loads(place.read(LOCK_FILE) or b"")["token"] == other.token
 
 
+def test_where_two_can_create_one_file_the_one_that_wrote_last_goes_on(
+    place: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def overwritten(self: Store, key: str, content: bytes) -> bool:
+        self.write(key, content)
+        write(self, elsewhere(pid=7))
+        return True
+
+    monkeypatch.setattr(Store, "create", overwritten)
+    with (
+        pytest.raises(dshift.StoreInUse, match="in use by process 7 on elsewhere"),
+        occupied(place),
+    ):
+        pytest.fail("two runs in one store")
+
+
+def test_who_came_first_and_left_again_has_no_name(
+    place: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Store, "create", lambda self, key, content: False)
+    with pytest.raises(dshift.StoreInUse, match="in use by another process"), occupied(place):
+        pytest.fail("the file was there")
+
+
 @pytest.mark.parametrize("local", [True, False])
 def test_of_many_that_start_together_one_gets_the_store(tmp_path: Path, local: bool) -> None:
     for turn in range(5):

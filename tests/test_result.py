@@ -73,6 +73,11 @@ def test_attributes_say_how_it_was_made() -> None:
     assert result.attrs["all_seeds_stationary"] == 1
     assert result.attrs["dshift_version"] == dshift.__version__
     assert dshift.fit(cube(), 2.0, bin_dim="bin").attrs["valley"] == "none"
+    assert "unit" not in result.attrs
+    measured = cube().assign_attrs(edges=np.arange(7.0), edges_units="mm")
+    assert dshift.fit(measured, 2.0, bin_dim="bin").attrs["unit"] == "mm"
+    # Shares of bins are not in the unit of the edges.
+    assert "unit" not in dshift.fit(measured, 0.5, bin_dim="bin", metric="l1").attrs
 
 
 def test_fingerprint_is_of_the_histograms_not_of_their_form() -> None:

@@ -96,8 +96,12 @@ def test_densities() -> None:
     # Distances 1, 0, 1, 4 and 5 of a reach of 5.
     assert density(field, at(1)) == float(Fraction(5 + 5 * 4 - 1 - 1 - 4 - 5, 10))
     assert density(field, at(20)) == 0
+    assert density(line([0]), at(1)) == 0.8
     many = Field(**{**vars(field), "weight_of_pull": None})
     assert density(many, at(1)) == pytest.approx(1.4, rel=1e-15)
+    # Reach is the first grid step at or beyond the bandwidth: who is there would count below zero.
+    narrow = Field(**{**vars(many), "bandwidth": np.full(5, 9.5 / 16)})
+    assert density(narrow, at(1)) == pytest.approx(0.5 * (4 - 12 / 9.5), rel=1e-15)
     uneven = Field(
         **{
             **vars(many),

@@ -38,20 +38,27 @@ GROUPS = {
         "test_metrics test_modes test_planning test_kernels test_shift test_arguments "
         "test_sources test_errors",
     ),
+    "climbing": Group(
+        "visited crowd stage labelling result finishing monitor",
+        "test_fast_paths test_labelling test_result test_parts test_held test_monitor test_errors",
+    ),
     "stores": Group(
-        "redaction unreadable intact store storable locks",
-        "test_bad_stores test_security test_result test_occupied",
+        "redaction unreadable intact store storable locks occupied",
+        "test_bad_stores test_security test_result test_occupied test_locks test_errors",
     ),
     "histograms": Group(
-        "histograms counting count_kernels stacks",
-        "test_histograms test_stack",
-        "test_histograms",
+        "histograms cubes rows tables counting count_kernels stacks",
+        "test_histograms test_stack test_count_kernels",
+        "test_count_kernels",
     ),
-    "bandwidths": Group("plateaus sweeping model", "test_sweep test_predict"),
+    "bandwidths": Group("plateaus drawn sweeping model predicting", "test_sweep test_predict"),
     "report": Group(
         "report_alike report_axes report_check report_facts report_findings report_map "
         "report_parts report_ruler report_scan report_study report_sweep report_text summary",
         "test_report test_cli",
+    ),
+    "commands": Group(
+        "demo outputs environment terminal", "test_cli test_careless test_deploy_settings"
     ),
 }
 

@@ -31,6 +31,8 @@ TESTS = {
     "shift": ["test_shift", "test_errors", "test_adversarial", "test_oracle_equality"],
     "arguments": ["test_errors", "test_adversarial"],
     "sources": ["test_errors", "test_sources"],
+    "monitor": ["test_monitor", "test_parts"],
+    "locks": ["test_locks"],
 }
 TIMEOUT_SECONDS = 600
 LIBRARIES = (

@@ -1,0 +1,54 @@
+"""Lock files: what is locked is the file that others find under that name."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dshift.locks import locked
+
+
+def n_open() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def replace(path: Path) -> None:
+    path.unlink()
+    path.touch()
+
+
+@pytest.mark.parametrize("lose", [Path.unlink, replace], ids=["removed", "replaced"])
+def test_a_file_that_went_while_one_waited_is_locked_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lose: Callable[[Path], None]
+) -> None:
+    path, flock, n_before = tmp_path / "deep" / "lock", fcntl.flock, n_open()
+    waited: list[int] = []
+
+    def wait(lock: int, how: int) -> None:
+        flock(lock, how)
+        waited.append(lock)
+        if len(waited) == 1:  # who held it took it away
+            lose(path)
+
+    monkeypatch.setattr(fcntl, "flock", wait)
+    lock = locked(path, fcntl.LOCK_EX)
+    assert len(waited) == 2
+    assert os.path.samestat(os.fstat(lock), path.stat())
+    with pytest.raises(BlockingIOError):
+        locked(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(lock)
+    os.close(locked(path, fcntl.LOCK_EX | fcntl.LOCK_NB))
+    assert n_open() == n_before
+
+
+def test_many_may_share_a_lock(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    both = [locked(path, fcntl.LOCK_SH | fcntl.LOCK_NB) for _ in range(2)]
+    with pytest.raises(BlockingIOError):
+        locked(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    for lock in both:
+        os.close(lock)

@@ -1,0 +1,51 @@
+"""What a process holds for a job: the same, whether the samples were read for it or at hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from clusters import histograms, make_job
+
+from dshift.field import Loaded, load_points
+from dshift.stage import climb_share, seeds_share, set_stage
+
+ROWS = np.where(np.arange(40)[:, None] % 9, histograms(40).values, 0)
+MASKED = np.flatnonzero(~ROWS.any(axis=1))
+
+
+def job(seeds: Any) -> Any:
+    return make_job(ROWS, 1.0, seeds=seeds, invalid="mask")
+
+
+def test_samples_at_hand_are_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = job("all")
+    fresh = set_stage(asked)
+    loaded = load_points(asked.samples, "wasserstein", None, None, "mask")
+
+    def read(*_: Any) -> Loaded:
+        pytest.fail("the samples were read again")
+
+    monkeypatch.setattr("dshift.stage.load_points", read)
+    at_hand = set_stage(replace(asked, samples=asked.samples.without_data()), loaded)
+    assert at_hand.loaded is loaded
+    one, other = (climb_share(stage, slice(0, 35)) for stage in (fresh, at_hand))
+    np.testing.assert_array_equal(one.modes, other.modes)
+    np.testing.assert_array_equal(one.mode_of_seed, other.mode_of_seed)
+
+
+@pytest.mark.parametrize("seeds", ["all", 12, ROWS[[5, 3, 8]]], ids=["all", "some", "own"])
+def test_seeds_of_a_block_are_named_by_the_callers_numbers(seeds: Any) -> None:
+    stage = set_stage(job(seeds))
+    n_seeds = len(stage.seed_points)
+    numbers = np.concatenate([seeds_share(stage, slice(0, 2)), seeds_share(stage, slice(2, None))])
+    assert len(numbers) == n_seeds == len(set(numbers.tolist()))
+    rows = seeds if isinstance(seeds, np.ndarray) else ROWS
+    # The points of those rows are the points that the block starts from.
+    points, valid = stage.loaded.embedding.embed(rows[numbers])
+    assert valid.all()
+    np.testing.assert_array_equal(points, stage.seed_points[stage.order])
+    if isinstance(seeds, str):
+        assert sorted(numbers) == sorted({*range(40)} - {*MASKED})
