@@ -6,11 +6,40 @@ from typing import Any
 
 import numpy as np
 
-from dshift.kernels import inner, jit
+from dshift.kernels import inlined, inner, jit
 
 BUFFERED = 512  # entries of a table that are found before they are counted
 LANES = 4  # rows in which one series is counted
 WIDEST_LANE = 2**10  # columns: wider ones leave the cache
+
+
+@inlined
+def column_of(
+    number: Any,
+    n_bins: Any,
+    first: Any,
+    last: Any,
+    scale: Any,
+    step: Any,
+    low: Any,
+    bound: Any,
+) -> Any:
+    """Return the column of a table in which a value counts; `Finder` has the arguments.
+
+    Without a branch and with narrow columns, so that several values are done at a time.
+    """
+    value = np.float64(number)
+    inside = (value >= first) & (value <= last)
+    cell = np.int32((value - first) * scale if inside else 0.0)
+    if low is None:  # cells are bins, or the bins after
+        column = min(cell, np.int32(n_bins - 1))
+        column -= np.int32(value < first + np.float64(column) * step)
+    else:
+        place = np.uint32(cell)  # unsigned: a negative index would be wrapped around
+        column = np.int32(low[place]) + np.int32(value >= bound[place])
+    above, missing = np.int32(n_bins + 1), np.int32(n_bins + 2)
+    beyond = np.int32(n_bins) if value < first else (above if value > last else missing)
+    return column if inside else beyond
 
 
 @inner
@@ -20,27 +49,14 @@ def find_columns(
     first: Any,
     last: Any,
     scale: Any,
+    step: Any,
     low: Any,
     bound: Any,
     columns: Any,
 ) -> None:
-    """Write the column of a table in which each value counts; `Finder` has the arguments.
-
-    Without a branch and with narrow columns, so that several values are done at a time.
-    """
-    top, below = np.int32(n_bins - 1), np.int32(n_bins)
-    above, missing = np.int32(n_bins + 1), np.int32(n_bins + 2)
+    """Write the column of a table in which each value counts."""
     for i in range(values.size):
-        value = np.float64(values[i])
-        inside = (value >= first) & (value <= last)
-        cell = np.int32((value - first) * scale if inside else 0.0)
-        if low is None:  # cells are bins
-            column = min(cell, top)
-        else:
-            place = np.uint32(cell)  # unsigned: a negative index would be wrapped around
-            column = np.int32(low[place]) + np.int32(value >= bound[place])
-        beyond = below if value < first else (above if value > last else missing)
-        columns[i] = column if inside else beyond
+        columns[i] = column_of(values[i], n_bins, first, last, scale, step, low, bound)
 
 
 @inner
@@ -65,6 +81,7 @@ def count_lines(
     first: Any,
     last: Any,
     scale: Any,
+    step: Any,
     low: Any,
     bound: Any,
     table: Any,
@@ -82,7 +99,7 @@ def count_lines(
             base = (i * np.int64(values.shape[2]) + start) * width
             for j in range(values.shape[1]):
                 line = values[i, j, start : start + tile]
-                find_columns(line, n_bins, first, last, scale, low, bound, columns)
+                find_columns(line, n_bins, first, last, scale, step, low, bound, columns)
                 for k in range(line.size):
                     if weights is None:
                         flat[np.uint64(base + k * width + columns[k])] += 1
@@ -101,6 +118,7 @@ def count_series(
     first: Any,
     last: Any,
     scale: Any,
+    step: Any,
     low: Any,
     bound: Any,
     table: Any,
@@ -120,7 +138,7 @@ def count_series(
         row = table[i]
         for start in range(0, values.shape[1], BUFFERED):
             some = values[i, start : start + BUFFERED]
-            find_columns(some, n_bins, first, last, scale, low, bound, columns)
+            find_columns(some, n_bins, first, last, scale, step, low, bound, columns)
             if weights is not None:
                 for j in range(some.size):
                     n_bad += add_weight(row, np.uint64(columns[j]), n_bins, weights[i, start + j])
@@ -138,8 +156,88 @@ def count_series(
     return n_bad
 
 
+@inner
+def find_entries(
+    labels: Any,
+    lowest: Any,
+    places: Any,
+    width: Any,
+    values: Any,
+    n_bins: Any,
+    first: Any,
+    last: Any,
+    scale: Any,
+    step: Any,
+    low: Any,
+    bound: Any,
+    entries: Any,
+) -> None:
+    """Write the entry of a flat table, `width` columns a row, in which each value counts."""
+    for i in range(values.size):
+        row = np.int64(labels[i] - lowest)
+        if places is not None:
+            row = np.int64(places[np.uint64(row)])
+        column = column_of(values[i], n_bins, first, last, scale, step, low, bound)
+        entries[i] = row * width + column
+
+
 @jit
 def count_rows(
+    labels: Any,
+    lowest: Any,
+    places: Any,
+    values: Any,
+    n_bins: Any,
+    first: Any,
+    last: Any,
+    scale: Any,
+    step: Any,
+    low: Any,
+    bound: Any,
+    entries: Any,
+    table: Any,
+    wide: Any,
+) -> Any:
+    """Count `values` (n,) into rows of `table`; return how often a count of it came round to 0.
+
+    The row is ``places[label - lowest]``, or ``label - lowest`` where `places` is None. The table
+    is of uint8, so that four times as many rows stay in the cache; what comes round is counted in
+    `wide`. Entries are found in one loop and counted in another: in a short loop, the processor
+    fetches many of a large table at once. As many as `entries` holds at a time: with 512, whose
+    values are one page of memory, the fetching of values began anew for each, which took half as
+    long again. Sorting entries by parts of the table that fit the cache took no less.
+    """
+    n_round = 0
+    flat, more, width = table.reshape(-1), wide.reshape(-1), np.int64(table.shape[1])
+    for start in range(0, values.size, entries.size):
+        some = values[start : start + entries.size]
+        marks = labels[start : start + entries.size]
+        find_entries(
+            marks,
+            lowest,
+            places,
+            width,
+            some,
+            n_bins,
+            first,
+            last,
+            scale,
+            step,
+            low,
+            bound,
+            entries,
+        )
+        for i in range(some.size):
+            count = np.uint8(flat[entries[i]] + np.uint8(1))
+            flat[entries[i]] = count
+            if count == 0:
+                more[entries[i]] += 256
+                n_round += 1
+    return n_round
+
+
+@jit
+def weigh_rows(
     labels: Any,
     lowest: Any,
     places: Any,
@@ -149,35 +247,23 @@ def count_rows(
     first: Any,
     last: Any,
     scale: Any,
+    step: Any,
     low: Any,
     bound: Any,
     table: Any,
 ) -> Any:
-    """Count `values` (n,) into rows of `table`; return bad weights.
-
-    The row is ``places[label - lowest]``, or ``label - lowest`` where `places` is None. Entries
-    are found in one loop and counted in another: in a short loop, the processor fetches many of a
-    large table at once. One loop took twice as long for 100,000 samples, and no less for 1,000.
-    Sorting entries by parts of the table that fit the cache took no less either.
-    """
+    """Add the weights of `values` (n,) to rows of `table`, as `count_rows`; return bad weights."""
     n_bad = 0
-    flat, width = table.reshape(-1), np.int64(table.shape[1])
-    columns, entries = np.empty(BUFFERED, np.int32), np.empty(BUFFERED, np.int64)
+    columns = np.empty(BUFFERED, np.int32)
     for start in range(0, values.size, BUFFERED):
         some, marks = values[start : start + BUFFERED], labels[start : start + BUFFERED]
-        find_columns(some, n_bins, first, last, scale, low, bound, columns)
+        find_columns(some, n_bins, first, last, scale, step, low, bound, columns)
         for i in range(some.size):
-            row = marks[i] - lowest
+            row = np.int64(marks[i] - lowest)
             if places is not None:
                 row = places[np.uint64(row)]
-            entries[i] = row * width + (columns[i] if weights is None else 0)
-        if weights is None:
-            for i in range(some.size):
-                flat[np.uint64(entries[i])] += 1
-        else:
-            for i in range(some.size):
-                row = flat[entries[i] : entries[i] + width]
-                n_bad += add_weight(row, np.uint64(columns[i]), n_bins, weights[start + i])
+            weight = weights[start + i]
+            n_bad += add_weight(table[row], np.uint64(columns[i]), n_bins, weight)
     return n_bad
 
 

@@ -88,11 +88,12 @@ def as_weights(weights: Any) -> Float:
 
 
 class Finder(NamedTuple):
-    """How kernels find the bin of a value; see `find_columns`."""
+    """How kernels find the bin of a value; see `column_of`."""
 
     first: float
     last: float
     scale: float
+    step: float  # between edges, where cells may be one bin too high; NaN where they never are
     low: NDArray[np.int64] | None
     bound: Float | None
 
@@ -105,7 +106,7 @@ def find_bins(
         return values, finder
     numbers = np.empty(values.shape, np.float32)
     search_bins(values.reshape(-1), edges, numbers.reshape(-1))
-    return numbers, Finder(0.0, float(len(edges) - 1), 1.0, None, None)
+    return numbers, Finder(0.0, float(len(edges) - 1), 1.0, np.nan, None, None)
 
 
 def make_finder(edges: Float, dtype: np.dtype[Any]) -> Finder | None:
@@ -113,8 +114,11 @@ def make_finder(edges: Float, dtype: np.dtype[Any]) -> Finder | None:
 
     A value's *cell* is the whole part of (value - first) * scale, which never decreases with the
     value. So if cells are right at the bins' edges and just before them, they are right
-    everywhere, and the cell is the bin. Failing that, smaller cells: where a cell holds one edge
-    at the most, it is enough to know that edge and the bin before it. Failing that, None.
+    everywhere, and the cell is the bin. If they are right at the edges alone, as where values are
+    finer near zero than near the first edge, the cell is the bin or the one after; which of them,
+    tells the edge between, if it is ``first + cell * step`` to the bit. Failing that, smaller
+    cells: where a cell holds one edge at the most, it is enough to know that edge and the bin
+    before it. Failing that, None.
     """
     n_bins, first, last, inner = len(edges) - 1, float(edges[0]), float(edges[-1]), edges[1:-1]
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
@@ -128,19 +132,22 @@ def make_finder(edges: Float, dtype: np.dtype[Any]) -> Finder | None:
         return None
     from_edges = np.minimum(near.astype(np.float64), last) - first
     up_to_edges = np.maximum(before, first) - first
-    numbers = np.arange(1, n_bins)
+    numbers, step = np.arange(1, n_bins), float(width / n_bins)  # as `np.linspace` has them
     # A little more lifts the products that rounding has left just below a whole number.
     for scale in (scales[0], scales[0] * (1 + 2.0**-50)):
-        rises = np.trunc(from_edges * scale) == numbers
-        if (rises & (np.trunc(up_to_edges * scale) < numbers)).all():
-            return Finder(first, last, float(scale), None, None)
+        if (np.trunc(from_edges * scale) != numbers).any():
+            continue
+        if (np.trunc(up_to_edges * scale) < numbers).all():
+            return Finder(first, last, float(scale), np.nan, None, None)
+        if (first + numbers * step == inner).all():
+            return Finder(first, last, float(scale), step, None, None)
     for scale in scales:
         cell = ((inner - first) * scale).astype(np.int64)
         if (np.diff(cell) > 0).all():
             low = np.searchsorted(cell, np.arange(int((last - first) * scale) + 1))
             bound = np.full(len(low), np.inf)
             bound[cell] = inner
-            return Finder(first, last, float(scale), low, bound)
+            return Finder(first, last, float(scale), np.nan, low, bound)
     return None
 
 

@@ -13,10 +13,11 @@ import pandas as pd
 from dask.system import CPU_COUNT
 from numpy.typing import NDArray
 
-from dshift.count_kernels import count_rows, held_rows, mark_labels, span_of
+from dshift.count_kernels import count_rows, held_rows, weigh_rows
 from dshift.counting import (
     MERGED_AT_ONCE,
     Extent,
+    Finder,
     as_numbers,
     as_weights,
     check_counted,
@@ -29,10 +30,11 @@ from dshift.counting import (
     table_dtype,
     zeros_table,
 )
-from dshift.errors import InvalidType
+from dshift.grouping import as_labels, grouped, whole_span
 from dshift.metrics import Float
 
 BLOCK_BYTES = 64 * 2**20  # of a table made from a data frame: longer ones are cut
+ENTRIES = 2**14  # of a table that are found before they are counted
 
 
 Piece = tuple[Any, NDArray[Any], Any]  # ids (n,), values (n,), and weights (n,) or None
@@ -98,7 +100,8 @@ class Rows:
 
 
 def _survey_piece(piece: Piece) -> tuple[pd.Index, Extent]:
-    return _grouped(piece[0], _span(piece[0]))[0], extent_of(piece[1])
+    ids = grouped(piece[0], whole_span(piece[0])).sorted_ids()
+    return ids, extent_of(piece[1])
 
 
 def _count_all(piece: Piece, edges: Float) -> NDArray[Any]:
@@ -111,72 +114,40 @@ def _count_piece(piece: Piece, edges: Float, outside: str) -> Partial:
     values = as_numbers(piece[1])
     values, finder = find_bins(values, edges, make_finder(edges, values.dtype))
     weights = None if piece[2] is None else as_weights(piece[2])
-    n_columns = count_columns(edges, weights is not None)
-    dtype = table_dtype(weights is not None, len(values))
-    span = _span(ids)
+    n_bins, n_columns = len(edges) - 1, count_columns(edges, weights is not None)
+    span, groups = whole_span(ids), None
     # Every row of a piece counts in some column: where ids lie close together, count into a table
     # of all whole numbers between them, and leave out those that are empty.
-    at_once = span is not None and weights is None and span[1] * n_columns <= 2 * len(values)
-    if span is not None and at_once:
-        (lowest, n_rows), labels, places, found = span, _as_labels(ids), None, None
+    if span is not None and weights is None and span[1] * n_columns <= 2 * len(values):
+        (lowest, n_rows), labels, places = span, as_labels(ids), None
     else:
-        found, labels, lowest, places = _grouped(ids, span)
-        n_rows = len(found)
-    table = zeros_table((n_rows, n_columns), dtype)
-    n_bad = count_rows(labels, lowest, places, values, weights, len(edges) - 1, *finder, table)
+        groups = grouped(ids, span)
+        labels, lowest, places, n_rows = *groups[1:4], len(groups.ids)
+    rows = (labels, lowest, places, values)
+    if weights is None:
+        n_bad, table = 0, _counted(rows, n_bins, finder, (n_rows, n_columns))
+    else:
+        table = zeros_table((n_rows, n_columns), np.dtype(np.float64))
+        n_bad = weigh_rows(*rows, weights, n_bins, *finder, table)
     check_counted(table, n_bad, edges, outside)
-    if found is not None:
-        return found, table
+    if groups is not None:
+        return groups.sorted_ids(), table if groups.order is None else table[groups.order]
     held = np.flatnonzero(held_rows(table))
     return pd.Index(held + lowest), table if len(held) == n_rows else table[held]
 
 
-def _span(ids: Any) -> tuple[int, int] | None:
-    """Return the lowest of some whole numbers, and how many there are from it to the highest."""
-    if not isinstance(ids.dtype, np.dtype) or ids.dtype.kind not in "iu" or not len(ids):
-        return None
-    if ids.dtype == np.int64:  # others would each have the loop compiled for them
-        lowest, highest = map(int, span_of(np.asarray(ids)))
-    else:
-        lowest, highest = int(ids.min()), int(ids.max())
-    return (lowest, highest - lowest + 1) if highest < 2**63 else None
-
-
-def _as_labels(ids: Any) -> NDArray[np.int64]:
-    return np.asarray(ids).astype(np.int64, copy=False)
-
-
-def _grouped(
-    ids: Any, span: tuple[int, int] | None
-) -> tuple[pd.Index, NDArray[np.int64], int, NDArray[np.int64]]:
-    """Return the ids, sorted, each once; and ``places[labels[i] - lowest]``, where each row's is.
-
-    Parameters
-    ----------
-    span : tuple, optional
-        Of whole numbers, as `_span` gives it.
-    """
-    if isinstance(ids.dtype, pd.CategoricalDtype):
-        codes = ids.array.codes
-        found, labels, lowest, places = _grouped(codes, _span(codes))
-        categories = ids.array.categories.take(found)
-        order = categories.argsort()
-        return categories.take(order), labels, lowest, np.argsort(order)[places]
-    # A lookup is several times faster than hashing, where it is not too large.
-    if span is not None and span[1] <= 4 * len(ids) + 2**20:
-        labels, (lowest, n_labels) = _as_labels(ids), span
-        seen = np.zeros(n_labels, np.bool_)
-        mark_labels(labels, lowest, seen)
-        return pd.Index(np.flatnonzero(seen) + lowest), labels, lowest, np.cumsum(seen) - 1
-    codes, unique = pd.factorize(ids)
-    found = pd.Index(unique)
-    try:
-        order = found.argsort()
-    except TypeError as error:
-        raise InvalidType(
-            f"the `id` column holds ids that cannot be sorted ({error}); make them of one type."
-        ) from error
-    return found.take(order), codes, 0, np.argsort(order)
+def _counted(
+    rows: tuple[Any, ...], n_bins: int, finder: Finder, shape: tuple[int, int]
+) -> NDArray[Any]:
+    """Return the table of one piece's rows, as narrow as its counts are."""
+    table = zeros_table(shape, np.dtype(np.uint8))
+    # Pages of it that are never written to take no memory.
+    wide = np.zeros(shape, table_dtype(False, len(rows[-1])))
+    entries = np.empty(ENTRIES, np.uint32 if table.size < 2**32 else np.uint64)
+    if count_rows(*rows, n_bins, *finder, entries, table, wide):
+        wide += table
+        return wide
+    return table
 
 
 def _all_ids(found: Sequence[Any]) -> pd.Index:

@@ -17,6 +17,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import dshift.rows
+from dshift.count_kernels import count_rows
+from dshift.counting import make_finder
+from dshift.grouping import _numbered
+from dshift.hash_kernels import SPREAD
 from dshift.histograms import histogram
 from dshift.stacks import stack, unstack
 
@@ -214,6 +218,34 @@ def test_large_even_and_uneven_bins_equal_numpy() -> None:
                 np.testing.assert_array_equal(found.values[i], reference(values[i], edges))
 
 
+def test_even_edges_that_values_come_close_to_are_found_without_a_lookup() -> None:
+    edges = np.linspace(-6, 6, 65)  # near 0 values are finer than their distance from -6 is
+    assert make_finder(edges, np.dtype("f8")).step == 0.1875
+    uneven = edges.copy()
+    uneven[20] = np.nextafter(uneven[20], 0)
+    assert make_finder(uneven, np.dtype("f8")).low is not None
+    for dtype in ("f4", "f8"):
+        at = np.concatenate([edges, uneven]).astype(dtype)
+        values = np.concatenate([at, *(np.nextafter(at, at.dtype.type(to)) for to in (-9, 9))])
+        for some in (edges, uneven):
+            found = histogram(values, some, dim="dim_0", outside="drop")
+            np.testing.assert_array_equal(found.values, reference(values, some))
+
+
+@settings(max_examples=200)
+@given(
+    st.floats(-1e3, 1e3), st.floats(1e-3, 1e3), st.integers(1, 40), st.sampled_from(["f4", "f8"])
+)
+def test_no_value_next_to_an_edge_goes_astray(
+    low: float, width: float, n_bins: int, dtype: str
+) -> None:
+    edges = np.linspace(low, low + width, n_bins + 1)
+    at = edges.astype(dtype)
+    values = np.concatenate([at, *(np.nextafter(at, at.dtype.type(to)) for to in (-1e4, 1e4))])
+    found = histogram(values, edges, dim="dim_0", outside="drop")
+    np.testing.assert_array_equal(found.values, reference(values, edges))
+
+
 # ---------------------------------------------------------------------------------------- laziness
 
 
@@ -362,6 +394,82 @@ def test_ids_of_every_width_and_spread() -> None:
         back = {key: row for key, row in zip(ids.tolist(), small, strict=True)}
         rows = [back[key] for key in found.k.values.tolist()]
         np.testing.assert_array_equal(found.values, plain.sel(k=rows).values)
+
+
+@pytest.mark.parametrize("keys", [[3, 7], [2**61, -7], ["b", "a"]])
+def test_counts_beyond_a_byte(keys: list[Any]) -> None:
+    """A count comes round at 256, and entries are found in several turns."""
+    values = np.repeat([0.5, 1.5, 3.0], [255, 256, 80_000])
+    for n in (255, 511, len(values)):
+        frame = pd.DataFrame({"k": np.tile(keys, n), "v": np.repeat(values[:n], 2)})
+        found = histogram(frame, EDGES, id="k", value="v")
+        assert found.k.values.tolist() == sorted(keys)
+        assert found.dtype == np.int64
+        for row in found.values:
+            np.testing.assert_array_equal(row, reference(values[:n], EDGES))
+
+
+@pytest.mark.parametrize("index", [np.uint32, np.uint64])
+def test_entries_of_tables_of_any_size(index: Any) -> None:
+    rng = np.random.default_rng(0)
+    labels, values = rng.integers(0, 9, 1000), rng.uniform(0, 4, 1000)
+    table, wide = np.zeros((9, 6), np.uint8), np.zeros((9, 6), np.int32)
+    finder = make_finder(np.array(EDGES), values.dtype)
+    n_round = count_rows(labels, 0, None, values, 3, *finder, np.empty(64, index), table, wide)
+    assert n_round == 0
+    for label in range(9):
+        np.testing.assert_array_equal(table[label, :3], reference(values[labels == label], EDGES))
+
+
+TEXTS = st.one_of(
+    st.text(max_size=3),
+    st.text("ab", min_size=6, max_size=10),  # up to 7 bytes are their own key
+    st.text("a\0", max_size=4),
+    st.sampled_from(["a" * 40, "a" * 39 + "b", "b" + "a" * 39, "é" * 4, "日本語"]),
+)
+
+
+@given(
+    st.one_of(
+        st.lists(TEXTS, min_size=1, max_size=40),
+        st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=40),
+        st.lists(st.integers(0, 40).map(lambda i: i * 2**57), min_size=1, max_size=40),
+    ),
+    st.integers(0, 5),
+    st.sampled_from([1, 12]),
+)
+def test_ids_are_numbered_as_pandas_does(ids: list[Any], cut: int, bits: int) -> None:
+    column = pd.Series(ids * 2).iloc[min(cut, len(ids)) :]
+    if isinstance(ids[0], str):
+        column = column.astype("str")
+        halves = pd.concat([column, column])
+        assert halves.array.__arrow_array__().num_chunks == 2
+        columns = [column, halves, column.astype("string[pyarrow]")]
+    else:
+        columns = [column]
+    for one in columns:
+        codes, unique = pd.factorize(one)
+        with pytest.MonkeyPatch.context() as small:
+            small.setattr("dshift.grouping.FIRST_BITS", bits)  # few slots: the table grows
+            numbered = _numbered(one, None if isinstance(ids[0], str) else (0, 1))
+        assert numbered is not None
+        np.testing.assert_array_equal(numbered[0], codes)
+        assert one.array.take(numbered[1]).tolist() == list(unique)
+
+
+def test_ids_whose_keys_fall_together_are_left_to_pandas() -> None:
+    """Slots are known to whoever reads the code: ids that all want one must not take for ever."""
+    n = 3000
+    unspread = pow(int(SPREAD), -1, 2**64)
+    # Undo the two spreads of `slot_of` for products that are all small.
+    halves = [(i * unspread) % 2**64 for i in range(n)]
+    keys = np.array([((h ^ (h >> 32)) * unspread) % 2**64 for h in halves], np.uint64).view("i8")
+    numbers = np.tile(keys, 9)
+    assert _numbered(pd.Series(numbers), (0, 1)) is None
+    frame = pd.DataFrame({"k": numbers, "v": 1.5})
+    found = histogram(frame, EDGES, id="k", value="v")
+    assert found.k.values.tolist() == sorted(keys.tolist())
+    assert (found.values == [0, 9, 0]).all()
 
 
 def test_long_tables_are_cut_and_merged(monkeypatch: pytest.MonkeyPatch) -> None:
