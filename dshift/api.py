@@ -8,8 +8,9 @@ from typing import Any
 import xarray as xr
 
 from dshift import arguments, engine
+from dshift.edges import choose_edges
 from dshift.finishing import make_result, open_result
-from dshift.metrics import Metric, choose_edges, resolve_metric
+from dshift.metrics import Metric, resolve_metric
 from dshift.monitor import Progress, wants_progress
 from dshift.occupied import occupied
 from dshift.planning import Forecast

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dshift import arguments
+from dshift.edges import segments_of
 from dshift.errors import InvalidInput
 from dshift.field import load_points
-from dshift.metrics import Float, Int, Metric, segments_of, share_rows
+from dshift.metrics import Float, Int, Metric, share_rows
 from dshift.shift import distances
 from dshift.sources import Samples, open_samples
 

@@ -20,10 +20,11 @@ from typing import Any, TypeVar
 from dshift import tasks
 from dshift.clients import beside_the_tasks, find_client
 from dshift.courier import Courier, questions_a_host
+from dshift.edges import count_coords
 from dshift.errors import ClusterLost, DshiftError
 from dshift.hearing import Heard, hearing
 from dshift.held import JobRef, forget
-from dshift.metrics import EXACT_KINDS, count_coords
+from dshift.metrics import EXACT_KINDS
 from dshift.modes import Clustering, merge
 from dshift.monitor import BlockDone, Board
 from dshift.planning import Plan, Room, make_plan

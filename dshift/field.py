@@ -10,6 +10,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from dshift.edges import count_coords, segments_of
 from dshift.errors import InvalidInput
 from dshift.metrics import (
     Embedding,
@@ -17,10 +18,8 @@ from dshift.metrics import (
     Metric,
     Points,
     TotalsSeen,
-    count_coords,
     make_embedding,
     make_pulls,
-    segments_of,
     share_rows,
 )
 from dshift.planning import ROWS_SHARED_AT_ONCE

@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 
 from dshift.counting import ABOVE, BELOW, MISSING, WEIGHT_BELOW
 from dshift.cubes import Cube, open_cube
+from dshift.edges import DENSITY, check_edges
 from dshift.errors import InvalidInput, InvalidType
-from dshift.metrics import Float, check_edges
+from dshift.metrics import Float
 from dshift.rows import Rows
-from dshift.sources import DENSITY, _is_dask_array
+from dshift.sources import _is_dask_array
 from dshift.tables import is_dask_frame, open_frame, open_series, read_parquet
 
 FIRST_CELLS, MORE_CELLS = 2**16, 2**12  # of the search for quantiles: first pass, later ones

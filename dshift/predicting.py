@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 import dshift
 from dshift import arguments, engine
 from dshift.arguments import Seeds
+from dshift.edges import segments_of
 from dshift.errors import DshiftError, InvalidInput
 from dshift.labelling import labels_of_modes
-from dshift.metrics import Int, Metric, segments_of, share_rows
+from dshift.metrics import Int, Metric, share_rows
 from dshift.model import Model, open_result
 from dshift.monitor import Progress, wants_progress
 from dshift.run import refuse_or_say_where

@@ -9,7 +9,8 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from dshift.metrics import Float, Int, check_edges
+from dshift.edges import check_edges
+from dshift.metrics import Float, Int
 from dshift.report_axes import heights, make_axes
 from dshift.report_check import MAX_CHECKED_VALUES, check_fingerprint
 from dshift.report_parts import Axis

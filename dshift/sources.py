@@ -6,7 +6,6 @@ the histograms themselves are read block by block, when `Samples.read` is called
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
 import os
@@ -20,20 +19,17 @@ import xarray as xr
 import zarr
 from xarray.indexes import PandasMultiIndex
 
+from dshift.chunks import Sizes, block_sizes, chunk_sizes, slices_of
+from dshift.edges import refuse_uneven_densities, stored_edges
 from dshift.errors import InvalidInput, InvalidType, MissingData
 from dshift.redaction import public_cause, public_name
 from dshift.unreadable import reading
 
-Sizes = tuple[tuple[int, ...], ...]  # chunk sizes along each dimension, as Dask writes them
-
-MAX_BLOCK_BYTES = 64 * 2**20  # a chunk above this is split
-JOINED_BLOCK_BYTES = 16 * 2**20  # chunks are joined up to this: a read then outweighs its overhead
 MAX_KEPT_BYTES = 256 * 2**20  # of a Dask array that is computed once and kept
 # Attributes by which a CF writer says that the stored numbers are not the values themselves.
 PACKING_ATTRS = {"_FillValue", "missing_value", "scale_factor", "add_offset", "_Unsigned"}
 # Attributes by which stacked histograms can be taken apart.
 STACK_ATTRS = ("variables", "variable_bins", "variable_edges", "variable_units", "scale")
-DENSITY = "is_density"  # attribute of histograms that were divided by the widths of their bins
 NUMBERS = "booleans, integers or real floats"
 
 
@@ -64,10 +60,10 @@ class Samples:
     def blocks(self) -> Iterator[tuple[slice, ...]]:
         """Tile the samples along the source's chunks, in C order.
 
-        Only a chunk beyond `MAX_BLOCK_BYTES` is ever shared by two blocks.
+        Only a chunk beyond `chunks.MAX_BLOCK_BYTES` is ever shared by two blocks.
         """
-        sizes = _block_sizes(self._layouts, self.n_bins * self.dtype.itemsize)
-        return itertools.product(*map(_slices, sizes))
+        sizes = block_sizes(self._layouts, self.n_bins * self.dtype.itemsize)
+        return itertools.product(*map(slices_of, sizes))
 
     def read(self, block: tuple[slice, ...]) -> np.ndarray:
         """Read one block (a slice for each of `dims`); threads may read at the same time.
@@ -319,7 +315,7 @@ def _samples(found: _Found, bin_dim: str | None) -> Samples:
     on_bins = {k: c for k, c in found.coords.items() if set(map(str, c.dims)) == {dims[axis]}}
     off_bins = {k: c for k, c in found.coords.items() if dims[axis] not in map(str, c.dims)}
     bin_attrs = on_bins[dims[axis]].attrs if dims[axis] in on_bins else {}
-    edges = _stored_edges(found.attrs, shape[axis], named)
+    edges = stored_edges(found.attrs, shape[axis], named)
     refuse_uneven_densities(named, found.attrs, edges)
     return Samples(
         origin=found.origin,
@@ -335,7 +331,7 @@ def _samples(found: _Found, bin_dim: str | None) -> Samples:
         stack_attrs={name: found.attrs[name] for name in STACK_ATTRS if name in found.attrs},
         _array=found.array,
         _bin_axis=axis,
-        _layouts=tuple(tuple(_sizes(shape[i], c[i]) for i in kept) for c in found.chunkings),
+        _layouts=tuple(tuple(chunk_sizes(shape[i], c[i]) for i in kept) for c in found.chunkings),
     )
 
 
@@ -346,73 +342,3 @@ def _loaded(coords: Mapping[Any, xr.DataArray], origin: str) -> dict[str, xr.Dat
             # Made anew: the encoding of the source's store would break writing to another.
             loaded[str(name)] = xr.DataArray(coord.variable.compute(), name=str(name))
     return loaded
-
-
-def _stored_edges(attrs: Mapping[str, Any], n_bins: int, named: str) -> np.ndarray | None:
-    stored = attrs.get("edges")
-    if stored is None:
-        return None
-    with contextlib.suppress(TypeError, ValueError, IndexError):
-        edges = np.array(stored, dtype=np.float64)
-        sizes = np.atleast_1d(attrs.get("variable_bins", n_bins))
-        # Edges of stacked variables follow one another, and drop where the next one begins.
-        starts = np.cumsum(sizes + 1)[:-1]
-        rises = edges[1:] > edges[:-1]
-        should_rise = ~np.isin(np.arange(1, edges.size), starts)
-        fits = sizes.sum() == n_bins and edges.shape == (n_bins + len(sizes),)
-        # Halved, since the distance of two floats need not be one.
-        spans = np.ptp(edges / 2) <= np.finfo(np.float64).max / 2
-        if fits and (rises == should_rise).all() and np.isfinite(edges).all() and spans:
-            return edges
-    # Stale edges (say, after a selection of bins) must not give way to unit spacing in silence.
-    raise InvalidInput(
-        f"{named} has the attribute `edges`={stored}, and {n_bins} bins need {n_bins + 1} finite, "
-        "increasing edges: correct or delete it"
-    )
-
-
-def refuse_uneven_densities(named: str, attrs: Mapping[str, Any], edges: Any) -> None:
-    """Raise if histograms are densities over bins of different widths: those are no shares."""
-    widths = np.diff(edges) if attrs.get(DENSITY) and edges is not None else np.ones(1)
-    if np.ptp(widths) > 1e-9 * widths.max():
-        raise InvalidInput(
-            f"{named} holds densities over bins of different widths, which do not add up to 1: "
-            "make the histograms without `density`, or multiply by the widths and delete the "
-            f"attribute `{DENSITY}`"
-        )
-
-
-def _sizes(length: int, chunk: int | tuple[int, ...]) -> tuple[int, ...]:
-    if isinstance(chunk, tuple):
-        return chunk if sum(chunk) == length else (length,)
-    step = chunk if chunk > 0 else max(length, 1)  # -1 is the whole length, as in Dask
-    return tuple(min(step, length - start) for start in range(0, length, step))
-
-
-def _block_sizes(layouts: tuple[Sizes, ...], row_bytes: int) -> Sizes:
-    # The coarsest layout that fits: a shard is read whole, or else by its inner chunks.
-    fitting = [s for s in layouts if row_bytes * math.prod(map(max, s)) <= MAX_BLOCK_BYTES]
-    blocks = list(fitting[0] if fitting else layouts[-1])
-    # Joining starts from the last axis and splitting from the first: blocks stay near C order.
-    for axis in sorted(range(len(blocks)), reverse=bool(fitting)):
-        slab_bytes = row_bytes * math.prod(map(max, blocks)) // max(blocks[axis])
-        if fitting:
-            blocks[axis] = _joined(blocks[axis], JOINED_BLOCK_BYTES // slab_bytes)
-        else:
-            limit = max(1, MAX_BLOCK_BYTES // slab_bytes)
-            blocks[axis] = tuple(part for size in blocks[axis] for part in _sizes(size, limit))
-    return tuple(blocks)
-
-
-def _joined(sizes: tuple[int, ...], limit: int) -> tuple[int, ...]:
-    joined = [0]
-    for size in filter(None, sizes):  # Dask may hold empty chunks
-        if joined[-1] and joined[-1] + size > limit:
-            joined.append(0)
-        joined[-1] += size
-    return tuple(joined)
-
-
-def _slices(sizes: tuple[int, ...]) -> list[slice]:
-    stops = itertools.accumulate(sizes)
-    return [slice(stop - size, stop) for size, stop in zip(sizes, stops, strict=True)]

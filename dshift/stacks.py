@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from dshift.edges import check_edges, refuse_uneven_densities
 from dshift.errors import InvalidInput, InvalidType
-from dshift.metrics import Float, check_edges
-from dshift.sources import refuse_uneven_densities
+from dshift.metrics import Float
 
 LARGEST_RATIO = 1e6  # of the widest to the narrowest of stacked variables
 

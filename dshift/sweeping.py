@@ -16,9 +16,10 @@ import dshift
 from dshift import arguments, engine
 from dshift.arguments import Seeds
 from dshift.drawn import Drawn, draw, spread_bandwidths
+from dshift.edges import choose_edges
 from dshift.errors import InvalidInput, InvalidType
 from dshift.labelling import labels_of_modes
-from dshift.metrics import Float, Metric, choose_edges, resolve_metric
+from dshift.metrics import Float, Metric, resolve_metric
 from dshift.monitor import tqdm, wants_progress
 from dshift.plateaus import (
     AUTO,

@@ -10,20 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dshift.edges import bin_spacing, check_edges, choose_edges, count_coords, segments_of
 from dshift.errors import InvalidInput, InvalidType
 from dshift.metrics import (
     LARGEST_DISTANCE,
     Metric,
     Shares,
     TotalsSeen,
-    bin_spacing,
-    check_edges,
-    choose_edges,
-    count_coords,
     make_embedding,
     make_pulls,
     resolve_metric,
-    segments_of,
     share_rows,
 )
 

@@ -110,7 +110,7 @@ def test_batches_and_chunks_do_not_matter(
     assert whole.label.dims == ("lat", "lon")
     np.testing.assert_array_equal(whole.lat, cube.lat)
     monkeypatch.setattr(predicting, "BATCH_BYTES", 1)
-    monkeypatch.setattr("dshift.sources.JOINED_BLOCK_BYTES", 1)
+    monkeypatch.setattr("dshift.chunks.JOINED_BLOCK_BYTES", 1)
     moved = cube.chunk(lat=4, lon=3).transpose("bin", "lat", "lon")
     xr.testing.assert_identical(
         whole.drop_attrs(), dshift.predict(result, moved, fitted=data.counts.values).drop_attrs()

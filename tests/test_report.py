@@ -521,7 +521,7 @@ def test_of_large_data_a_part_is_read(tmp_path: Path, monkeypatch: pytest.Monkey
         return rows
 
     monkeypatch.setattr(Samples, "read", counted)
-    monkeypatch.setattr("dshift.sources.JOINED_BLOCK_BYTES", 100 * 24 * 8)
+    monkeypatch.setattr("dshift.chunks.JOINED_BLOCK_BYTES", 100 * 24 * 8)
     monkeypatch.setattr(report_study, "MAX_CHECKED_VALUES", 1000)
     monkeypatch.setattr(report_scan, "MAX_READ_BYTES", 10 * 100 * 24 * 8)
     monkeypatch.setattr(report_scan, "MAX_MEASURED", 300)

@@ -14,7 +14,8 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dshift import sources
+from dshift import chunks as blocks_of_chunks
+from dshift.edges import DENSITY
 from dshift.errors import DshiftError, InvalidInput, InvalidType, MissingData
 from dshift.sources import open_samples, source_bytes
 
@@ -107,8 +108,8 @@ def small_blocks(monkeypatch):
     """Blocks of a few rows, so that small arrays are joined and split too."""
 
     def shrink(largest, joined):
-        monkeypatch.setattr(sources, "MAX_BLOCK_BYTES", largest)
-        monkeypatch.setattr(sources, "JOINED_BLOCK_BYTES", joined)
+        monkeypatch.setattr(blocks_of_chunks, "MAX_BLOCK_BYTES", largest)
+        monkeypatch.setattr(blocks_of_chunks, "JOINED_BLOCK_BYTES", joined)
 
     return shrink
 
@@ -127,8 +128,8 @@ def test_every_kind_gives_the_rows_of_numpy(kind, drawn, tmp_path_factory):
     source = make_source(kind, array, dims, chunks, path)
     largest = drawn.draw(st.integers(1, 400))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sources, "MAX_BLOCK_BYTES", largest)
-        patch.setattr(sources, "JOINED_BLOCK_BYTES", drawn.draw(st.integers(1, largest)))
+        patch.setattr(blocks_of_chunks, "MAX_BLOCK_BYTES", largest)
+        patch.setattr(blocks_of_chunks, "JOINED_BLOCK_BYTES", drawn.draw(st.integers(1, largest)))
         samples = open_samples(source, bin_dim=f"dim_{axis}")
         rows = read_all(samples)
     assert samples.dims == dims[:axis] + dims[axis + 1 :]
@@ -695,7 +696,7 @@ def test_samples_that_are_read_at_once_or_travel_without_their_data(small_blocks
 
 
 def test_densities_over_uneven_bins_are_refused():
-    attrs = {"edges": [0.0, 1.0, 2.0, 4.0], sources.DENSITY: True}
+    attrs = {"edges": [0.0, 1.0, 2.0, 4.0], DENSITY: True}
     data = xr.DataArray(np.ones((2, 3)), dims=("s", "b"), attrs=attrs)
     refused(
         InvalidInput, "holds densities over bins of different widths, which do not add up", data

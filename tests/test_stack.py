@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from scipy.stats import wasserstein_distance
 
 import dshift
-from dshift.metrics import make_embedding, segments_of
+from dshift.edges import segments_of
+from dshift.metrics import make_embedding
 
 
 def made(seed: int, n: int = 40) -> dict[str, xr.DataArray]:

@@ -34,7 +34,7 @@ class Group:
 
 GROUPS = {
     "core": Group(
-        "errors sources metrics arguments field kernels shift modes planning",
+        "errors edges chunks sources metrics arguments field kernels shift modes planning",
         "test_metrics test_modes test_planning test_kernels test_shift test_arguments "
         "test_sources test_errors",
     ),
