@@ -126,6 +126,11 @@ class Job:
         after, steps = max(self.last - self.started, 0.0), ratio(n_iter, n)
         self.points.append((after, self.n_done, self.n_modes, steps, share))
 
+    @property
+    def n_stationary(self) -> int:
+        """Seeds that have ended: all when the job is done, as a sweep does not tell of blocks."""
+        return self.n_seeds if self.state == "done" else self.n_done
+
     def rate(self) -> float:
         """Return the seeds a second over the recent blocks; NaN where unknown."""
         (t0, n0), (t1, n1) = self.recent[0], self.recent[-1]
@@ -245,17 +250,20 @@ def _make_charts(bk: Any, figure: Any) -> tuple[Any, Callable[[Job, float], None
         title, form, mark, _ = CHARTS[name]
         hover = bk.HoverTool(tooltips=[(title, f"@{name}{{{form}}}"), ("after", "@time{00:00:00}")])
         fig = figure(title=title, x_range=x_range, y_range=y_range, tools=[hover], **SHAPE, **PAPER)
-        getattr(fig, mark)("time", name, source=source, color="#3b6ea5", line_width=2)
+        getattr(fig, mark)("time", name, source=source, color="#3b6ea5", **LOOKS[mark])
         fig.xaxis.formatter = bk.NumeralTickFormatter(format="00:00:00")
         fig.yaxis.formatter = bk.NumeralTickFormatter(format=form)
         fig.axis.ticker.desired_num_ticks = 4
+        fig.xaxis.ticker.min_interval = 1  # labels are of whole seconds
         fig.axis.axis_line_color = fig.axis.major_tick_line_color = "#bbbbbb"
         fig.axis.minor_tick_line_color = fig.outline_line_color = None
         return fig
 
     def draw(job: Job, now: float) -> None:
         times, *curves = ([*column] for column in zip(*job.points, strict=True))
-        x_range.start, x_range.end = times[0], max(times[0] + 10, job.elapsed(now))
+        # A job that has ended fills the chart, however short it was.
+        room = 2 if job.state == "running" else 0.1
+        x_range.start, x_range.end = times[0], max(times[0] + room, 1.02 * job.elapsed(now))
         for y_range, curve, (*_, least) in zip(y_ranges, curves, CHARTS.values(), strict=True):
             y_range.end = 1.08 * max([least, *(y for y in curve if not math.isnan(y))])
         y_ranges[0].end = 1.08 * max(job.n_seeds, 1)
@@ -272,6 +280,7 @@ CHARTS = {  # title, format, glyph, least top of the axis
     "steps": ("Steps per seed, over time", "0,0", "scatter", 4),
     "share": ("Data evaluated, over time", "0.0%", "scatter", 0.004),
 }
+LOOKS = {"line": {"line_width": 2}, "scatter": {"size": 7}}  # a short job has a dot or two
 BOX = {"border": "1px solid #e3e3e3", "border-radius": "6px", "overflow": "hidden"}
 SHAPE = {"height": 200, "sizing_mode": "stretch_width", "toolbar_location": None, "styles": BOX}
 PAPER = {

@@ -36,14 +36,15 @@ JOB_HTML = """{% macro tile(id, title, value, note) %}
 <small>{{ note }}</small></div>{% endmacro %}
 {% if not job %}<section class="card"><h1>No dshift job has run on this cluster yet</h1>
 <p>Fits show here, live: <code>dshift.fit(data, bandwidth, client=client)</code></p></section>
-{% else %}{% set share = 100 * job.n_done / (job.n_seeds or 1) %}
+{% else %}{% set n_done = job.n_stationary %}
+{% set share = 100 * n_done / (job.n_seeds or 1) %}
 <section class="card {{ job.state }}"><header><b class="badge">{{ job.state }}</b>
 <h1>{{ job.source }}</h1>{% if job.state == "running" %}<ol>{% for stage in stages %}
 <li{% if stage == job.stage %} class="on"{% endif %}>{{ stage }}</li>{% endfor %}</ol>{% endif %}
 </header><p>{{ job.n_samples|n }} samples &times; {{ job.n_bins|n }} bins &middot; {{ job.metric }}
 &middot; bandwidth {{ job.bandwidth }} &middot; {{ job.n_blocks|n }} blocks</p>
 <div class="bar"><i style="width: {{ share }}%"></i></div>
-<p><b id="seeds">{{ job.n_done|n }}</b> of {{ job.n_seeds|n }} seeds stationary
+<p><b id="seeds">{{ n_done|n }}</b> of {{ job.n_seeds|n }} seeds stationary
 ({{ share|int }}%){% if job.n_done > job.n_fresh %} &middot;
 {{ (job.n_done - job.n_fresh)|n }} from the store{% endif %}</p>
 {% if job.error %}<pre>{{ job.error }}</pre>{% endif %}</section>
@@ -52,8 +53,9 @@ JOB_HTML = """{% macro tile(id, title, value, note) %}
 {% if job.state == "running" %}
 {{ tile("left", "Time left", job.time_left(now)|span, "for the seeds") }}{% endif %}
 {{ tile("elapsed", "Time taken", job.elapsed(now)|span, "since " + job.started|clock) }}
-{{ tile("modes", "Modes", job.n_modes|n, "so far" if job.n_clusters is none
-  else "in " + job.n_clusters|n + (" cluster" if job.n_clusters == 1 else " clusters")) }}
+{{ tile("modes", "Modes", (job.n_modes or none)|n, ("so far" if job.state == "running" else "")
+  if job.n_clusters is none else "in " + job.n_clusters|n +
+  (" cluster" if job.n_clusters == 1 else " clusters")) }}
 {{ tile("steps", "Steps", ratio(job.n_iter, job.n_done)|n(".1f"), "per seed") }}
 {{ tile("share", "Evaluated", ratio(job.evaluated, job.n_fresh)|n(".1%"), "of the data, a step") }}
 </div>{% endif %}"""
@@ -68,9 +70,10 @@ the {{ most }} fullest of {{ workers|length|n }}{% endif %}</h2><div class="work
 {% if jobs %}<section class="card"><h2>Earlier jobs</h2><div class="scroll"><table><tr>
 <th>started<th>source<th>state<th>seeds<th>modes<th>clusters<th>steps per seed<th>time</tr>
 {% for job in jobs %}<tr class="{{ job.state }}"><td>{{ job.started|clock }}<td>{{ job.source }}
-<td><b class="badge">{{ job.state }}</b><td>{{ job.n_done|n }} of {{ job.n_seeds|n }}
-<td>{{ job.n_modes|n }}<td>{{ job.n_clusters|n }}<td>{{ ratio(job.n_iter, job.n_done)|n(".1f") }}
-<td>{{ job.elapsed(now)|span }}</tr>{% endfor %}</table></div></section>{% endif %}"""
+<td><b class="badge">{{ job.state }}</b><td>{{ job.n_stationary|n }} of {{ job.n_seeds|n }}
+<td>{{ (job.n_modes or none)|n }}<td>{{ job.n_clusters|n }}
+<td>{{ ratio(job.n_iter, job.n_done)|n(".1f") }}<td>{{ job.elapsed(now)|span }}</tr>
+{% endfor %}</table></div></section>{% endif %}"""
 GRID_CSS = """:host { display: grid; gap: 10px;
   grid: auto / repeat(auto-fit, minmax(min(100%, 400px), 1fr)) }"""
 CSS = """:host { font: 14px/1.45 Helvetica, Arial, sans-serif; color: #333; --state: #3b6ea5 }

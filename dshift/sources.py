@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 import zarr
+from fsspec import available_protocols
 from xarray.indexes import PandasMultiIndex
 
 from dshift.chunks import Sizes, block_sizes, chunk_sizes, slices_of
@@ -168,7 +169,18 @@ def _find(data: Any, variable: str | None) -> _Found:
     return _from_numpy(data)
 
 
+def refuse_half_url(name: str, path: str) -> None:
+    """Raise for `file:x`, which is neither a URL nor meant to be a folder called `file:`."""
+    scheme, colon, rest = path.partition(":")
+    if colon and scheme in available_protocols() and not rest.startswith(("//", ":")):
+        raise InvalidInput(
+            f"`{name}`={public_name(path)!r} is no URL, which would begin with '{scheme}://' (of a "
+            "file: 'file:///', then its folder); for a path that has a colon, write './' before it"
+        )
+
+
 def _open_path(path: str) -> tuple[str, Any]:
+    refuse_half_url("data", path)
     origin = public_name(path)
     try:
         return origin, zarr.open(os.path.expanduser(path), mode="r")
@@ -340,5 +352,7 @@ def _loaded(coords: Mapping[Any, xr.DataArray], origin: str) -> dict[str, xr.Dat
     for name, coord in coords.items():
         with reading(f"{origin}, the coordinate {name}"):
             # Made anew: the encoding of the source's store would break writing to another.
-            loaded[str(name)] = xr.DataArray(coord.variable.compute(), name=str(name))
+            alone = coord.variable.compute()
+            alone.dims = tuple(map(str, alone.dims))  # as those of the samples
+            loaded[str(name)] = xr.DataArray(alone, name=str(name))
     return loaded

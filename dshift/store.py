@@ -28,6 +28,7 @@ from dshift.errors import InvalidInput, InvalidType, StoreFailed
 from dshift.intact import checked_encoding, refuse_damaged, with_plain_strings
 from dshift.redaction import public_cause, public_name
 from dshift.shift import Climbed
+from dshift.sources import refuse_half_url
 
 ROOT = "zarr.json"
 RUN_FOLDER = "dshift"
@@ -135,6 +136,7 @@ def check_store(store: object) -> Store | None:
             f"`store` is a {type(store).__name__}; give the path or URL of a Zarr store to write, "
             "or None."
         )
+    refuse_half_url("store", os.fspath(store))
     place = Store(_absolute(os.path.expanduser(os.fspath(store))))
     try:
         # A run that died, or has just begun, may not have said yet what it is.

@@ -246,6 +246,36 @@ class TestJobBoard:
         post(board, start("a"), end_event("a", "done", n_modes=3, n_clusters=1))
         assert "<small>in 1 cluster</small>" in rendered(board, time.time())
 
+    def test_a_job_that_told_of_no_blocks_is_done_all_the_same(self) -> None:
+        """As a sweep, whose tasks are bandwidths."""
+        board = JobBoard()
+        for _ in range(2):
+            post(board, start("a", n_seeds=1000), stage_event("a", "shift"))
+            half = " ".join(rendered(board, time.time()).split())
+            post(board, end_event("a", "done"))
+        html = " ".join(rendered(board, time.time()).split())
+        assert '<b id="seeds">0</b> of 1,000 seeds stationary (0%)' in half
+        assert '<b id="seeds">1,000</b> of 1,000 seeds stationary (100%)' in html
+        assert "<td>1,000 of 1,000 <td>-<td>-" in html
+        assert '<b id="modes">-</b>' in html
+        assert "so far" in half
+        assert "so far" not in html
+
+    def test_the_charts_of_a_short_job_are_filled_when_it_has_ended(self) -> None:
+        begun = start("a")
+        ended = {**end_event("a", "done"), "time": begun["time"] + 1}
+        ends = []
+        for events in ([begun], [begun, ended]):
+            board, doc = JobBoard(), Document()
+            post(board, *events)
+            dashboard._make_page(board, SimpleNamespace(workers={}), {}, doc)
+            figures = doc.roots[0].children[1].children
+            assert all(figure.xaxis[0].ticker.min_interval == 1 for figure in figures)
+            ends.append({figure.x_range.end for figure in figures})
+        (running,), (ended_at,) = ends
+        assert running >= 2
+        assert ended_at == pytest.approx(1.02, abs=1e-5)
+
     def test_job_without_seeds_renders(self) -> None:
         board = JobBoard()
         post(board, start("a", n_seeds=0))

@@ -14,6 +14,7 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import dshift
 from dshift import chunks as blocks_of_chunks
 from dshift.edges import DENSITY
 from dshift.errors import DshiftError, InvalidInput, InvalidType, MissingData
@@ -380,6 +381,15 @@ def test_lazy_coordinates_are_loaded():
     assert samples.coords["weight"].chunks is samples.bin_coords["left"].chunks is None
 
 
+def test_dimensions_with_numbers_for_names(tmp_path):
+    data = xr.DataArray(np.ones((3, 4)), dims=(0, 1), coords={"b": ((0,), [1, 2, 3])})
+    samples = open_samples(data)
+    assert samples.dims == ("0",)
+    assert samples.coords["b"].dims == ("0",)
+    result = dshift.fit(data, 1.0, store=tmp_path / "result.zarr")
+    assert set(result.sizes) == {"0", "1", "mode", "cluster"}
+
+
 def test_zarr_names_its_dimensions():
     names = {"dimension_names": ("place", "bin")}
     assert open_samples(zarr.create_array({}, data=counts_of((2, 3)), **names)).dims == ("place",)
@@ -567,6 +577,18 @@ def test_a_missing_path_is_refused_and_nothing_is_left_behind(tmp_path):
     (tmp_path / "x.nc").write_bytes(b"CDF")
     refused(MissingData, "open another format with xarray", tmp_path / "x.nc")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["folder", "x.nc"]
+
+
+@pytest.mark.parametrize("half", ["file:x.zarr", "file:/x.zarr", "s3:bucket/x.zarr", "memory:x"])
+def test_half_a_url_is_refused_and_makes_no_folder(half, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    scheme = half.partition(":")[0]
+    with pytest.raises(dshift.InvalidInput, match=f"`data`='{half}' is no URL, .*{scheme}://"):
+        open_samples(half)
+    with pytest.raises(dshift.InvalidInput, match=f"`store`='{half}' is no URL, .*{scheme}://"):
+        dshift.fit(np.ones((3, 4)), 1.0, store=half)
+    assert not any(tmp_path.iterdir())
+    dshift.fit(np.ones((3, 4)), 1.0, store=f"./{half}" if "/" not in half else "run:1.zarr")
 
 
 def test_an_unknown_protocol_is_refused():
