@@ -168,6 +168,15 @@ def test_the_same_after_a_round_trip(data: xr.Dataset, tmp_path: Path) -> None:
             np.testing.assert_array_equal(found.n_iter, result.n_iter)
 
 
+def test_a_result_that_xarray_wrote_is_opened(tmp_path: Path) -> None:
+    result = dshift.fit([[1, 2, 1], [2, 1, 1]], 9)
+    assert not result.label.any()
+    # Of nothing but zeros xarray writes no chunk, where a store of `fit` would be called damaged.
+    result.to_zarr(tmp_path / "copy.zarr", consolidated=False)
+    assert not (tmp_path / "copy.zarr" / "label" / "c").exists()
+    xr.testing.assert_identical(open_result(tmp_path / "copy.zarr"), result)
+
+
 def test_masked_samples_and_samples_out_of_reach() -> None:
     rows = np.array([[9, 1, 0, 0], [8, 2, 0, 0], [0, 0, 0, 0]])
     result = dshift.fit(rows, 0.5, invalid="mask")

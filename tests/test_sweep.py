@@ -23,7 +23,7 @@ from dshift import stage
 from dshift.demo import synthetic
 from dshift.drawn import read_rows
 from dshift.plateaus import agreement, choose_bandwidth, find_plateaus
-from dshift.sources import open_samples
+from dshift.sources import Samples, open_samples
 
 
 @pytest.fixture(scope="module")
@@ -159,6 +159,21 @@ def test_rows_are_read_from_where_they_are() -> None:
     index = np.array([0, 3, 11, 100, 209])
     found = read_rows(open_samples(lazy), index)
     np.testing.assert_array_equal(found, cube.reshape(-1, 3)[index])
+
+
+def test_blocks_without_a_drawn_sample_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = np.arange(12 * 3).reshape(12, 3)
+    seen, read = [], Samples.read
+
+    def watched(self: Samples, block: tuple[slice, ...]) -> np.ndarray:
+        seen.append(block[0].start)
+        return read(self, block)
+
+    blocks = [(slice(start, start + 3),) for start in range(0, 12, 3)]
+    monkeypatch.setattr(Samples, "blocks", lambda self: iter(blocks))
+    monkeypatch.setattr(Samples, "read", watched)
+    np.testing.assert_array_equal(read_rows(open_samples(rows), np.array([1, 10])), rows[[1, 10]])
+    assert seen == [0, 9]
 
 
 def test_masked_samples_are_left_out(data: xr.Dataset, swept: xr.Dataset) -> None:

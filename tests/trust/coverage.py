@@ -51,14 +51,13 @@ GROUPS = {
         "test_histograms test_stack test_count_kernels",
         "test_count_kernels",
     ),
-    "bandwidths": Group("plateaus drawn sweeping model predicting", "test_sweep test_predict"),
+    "bandwidths": Group(
+        "plateaus drawn sweeping model predicting", "test_sweep test_predict test_careless"
+    ),
     "report": Group(
         "report_alike report_axes report_check report_facts report_findings report_map "
         "report_parts report_ruler report_scan report_study report_sweep report_text summary",
         "test_report test_cli",
-    ),
-    "commands": Group(
-        "demo outputs environment terminal", "test_cli test_careless test_deploy_settings"
     ),
 }
 
