@@ -57,7 +57,7 @@ GROUPS = {
     "report": Group(
         "report_alike report_axes report_check report_facts report_findings report_map "
         "report_parts report_ruler report_scan report_study report_sweep report_text summary",
-        "test_report test_cli",
+        "test_report test_report_rooms test_cli",
     ),
 }
 
