@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
-from click.testing import CliRunner
+from console import invoke
 
 import dshift
-from dshift.cli import main
 
 ROWS = np.random.default_rng(3).multinomial(30, np.full(6, 1 / 6), 9)
 
@@ -36,9 +35,10 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def call(*words: str, code: int = 0) -> str:
-    done = CliRunner().invoke(main, [*words])
-    assert done.exit_code == code, done.output
-    return str(done.output)
+    done = invoke(words)
+    said = str(done.stdout + done.stderr)
+    assert done.exit_code == code, said
+    return said
 
 
 # ---------------------------------------------------------------- commands that write

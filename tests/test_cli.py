@@ -17,8 +17,9 @@ import click
 import numpy as np
 import pytest
 import xarray as xr
-from click.testing import CliRunner, Result
+from click.testing import Result
 from clusters import SECONDS, n_done, until
+from console import invoke
 from distributed import Client
 from sklearn.metrics import adjusted_rand_score
 
@@ -41,9 +42,9 @@ def test_demo(tmp_path: Path) -> None:
 
 def test_demo_does_not_write_over_a_file(tmp_path: Path) -> None:
     (tmp_path / "d").write_text("mine")
-    done = CliRunner().invoke(main, ["demo", "--out", str(tmp_path / "d")])
+    done = invoke(["demo", "--out", str(tmp_path / "d")])
     assert done.exit_code == 2
-    assert "this is a file; give a folder" in done.output
+    assert "this is a file; give a folder" in done.stderr
     assert (tmp_path / "d").read_text() == "mine"
 
 
@@ -65,10 +66,10 @@ def found(hist: str, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def call(*words: Any, code: int = 0, env: dict[str, str] | None = None) -> Result:
     """Run a command; whatever it says on an error is one line."""
-    done = CliRunner().invoke(main, [*map(str, words)], env=env)
+    done = invoke([*map(str, words)], env)
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
-    assert done.exit_code == code, done.output
+    assert done.exit_code == code, done.stdout + done.stderr
     if code:
         said = [line for line in done.stderr.splitlines() if line.startswith("Error: ")]
         assert len(said) == 1

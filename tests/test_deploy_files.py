@@ -16,12 +16,11 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from click.testing import CliRunner
 from clusters import TESTS
+from console import invoke
 from manifests import DEPLOY, KUBERNETES, containers, render
 
 import dshift
-from dshift.cli import main
 
 ROOT = TESTS.parent
 README = (DEPLOY / "README.md").read_text()
@@ -264,7 +263,7 @@ def test_the_readme_names_files_that_exist() -> None:
 
 def test_the_exit_codes_are_those_of_the_command() -> None:
     told = set(re.findall(r"(?m)^\| (\d+) \|", README.split("## When it fails")[1]))
-    said = set(re.findall(r"(?m)^ +(\d+)  ", CliRunner().invoke(main, ["--help"]).stdout))
+    said = set(re.findall(r"(?m)^ +(\d+)  ", invoke(["--help"]).stdout))
     assert told == said - {"130"}  # of commands that cannot be resumed
 
 
@@ -274,7 +273,7 @@ def test_the_commands_of_the_readme_are_commands() -> None:
     for line in fits:
         words = shlex.split(line)
         # A metric that does not exist ends it once all else is read.
-        done = CliRunner().invoke(main, ["fit", *words, "--metric", "none"])
+        done = invoke(["fit", *words, "--metric", "none"])
         assert "Invalid value for '--metric'" in done.stderr
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import jsonschema
 import pytest
 from clusters import until
+from console import invoke
 from manifests import DEPLOY, KUBERNETES, check, containers, load, pod_specs, render
 from s3 import S3, serve
 from slurm import free_ports
@@ -298,15 +299,11 @@ def refused(command: list[str], environment: dict[str, str], code: int, message:
 
 @pytest.mark.parametrize("change", [lambda c: c, lambda c: {**c, "DSHIFT_FIT_BANDWITH": "1"}])
 def test_the_settings_are_settings_of_fit(change: Callable[..., Any]) -> None:
-    from click.testing import CliRunner
-
-    from dshift.cli import main
-
     settings = change(find("ConfigMap", "dshift-fit")["data"])
     known = {**dict.fromkeys(k for k in os.environ if k.startswith("DSHIFT_")), **settings}
     wrong = "DSHIFT_FIT_BANDWITH" in settings
     # A metric that does not exist ends it once all settings are read.
-    done = CliRunner().invoke(main, ["fit", "--metric", "none"], env=known)
+    done = invoke(["fit", "--metric", "none"], known)
     assert done.exit_code == 2
     assert ("perhaps DSHIFT_FIT_BANDWIDTH?" in done.stderr) == wrong
     assert ("Invalid value for '--metric'" in done.stderr) == (not wrong)

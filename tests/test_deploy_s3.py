@@ -87,13 +87,12 @@ def test_a_killed_fit_is_resumed_on_s3_and_no_secret_is_kept(s3: S3, tmp_path) -
 REFUSED = """
 import json, os, sys
 import s3fs
-from click.testing import CliRunner
-from dshift.cli import main
+from console import invoke
 
 first = dict(os.environ)
 for words, settings in json.loads(sys.argv[1]):
     s3fs.S3FileSystem.clear_instance_cache()
-    done = CliRunner().invoke(main, words, env=settings)
+    done = invoke(words, settings)
     print(json.dumps([done.exit_code, done.stdout, done.stderr]))
 """
 HERE, THERE = "s3://data/small.zarr", "s3://data/new.zarr"

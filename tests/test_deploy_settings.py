@@ -13,13 +13,13 @@ import click
 import numpy as np
 import pytest
 import xarray as xr
-from click.testing import CliRunner, Result
+from click.testing import Result
 from clusters import histograms, local
+from console import invoke
 from hypothesis import given
 from hypothesis import strategies as st
 
 import dshift
-from dshift.cli import main
 from dshift.cli_run import fit
 from dshift.redaction import public_cause, public_text
 from dshift.terminal import Resumable, resumable, session
@@ -46,7 +46,7 @@ def hist(tmp_path: Path) -> str:
 def run(*words: str, **settings: str) -> Result:
     """Run a command with these settings alone."""
     unset = dict.fromkeys(name for name in os.environ if name.startswith("DSHIFT_"))
-    return CliRunner().invoke(main, [*words], env={**unset, **settings})
+    return invoke(words, {**unset, **settings})
 
 
 def test_every_setting_of_fit_comes_from_the_environment(hist: str, tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_every_setting_of_fit_comes_from_the_environment(hist: str, tmp_path: Pa
     given = {f"DSHIFT_FIT_{name}": value for name, value in settings.items()}
     assert names == {*given, "DSHIFT_FIT_EDGES", "DSHIFT_FIT_WORKERS", "DSHIFT_SCHEDULER"}
     done = run("fit", **given)
-    assert done.exit_code == 0, done.output
+    assert done.exit_code == 0, done.stdout + done.stderr
     assert done.stderr == ""
     assert json.loads(done.stdout)["store"] == str(out)
     found = xr.open_zarr(out, consolidated=False).load()
@@ -96,7 +96,7 @@ def test_a_block_size_is_one_of_the_run(hist: str, tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(threads, "climb_share", lambda s, b: (watch(b), climb(s, b))[1])
         done = run(*words, "--block-size", "15", "--threads", "1")
-    assert done.exit_code == 0, done.output
+    assert done.exit_code == 0, done.stdout + done.stderr
     assert sorted(seen) == [10, 15, 15]
 
 
@@ -118,7 +118,7 @@ def test_a_scheduler_file_is_as_good_as_an_address(hist: str, tmp_path: Path) ->
     with local(1, processes=False) as (cluster, _):
         file.write_text(json.dumps({"address": cluster.scheduler_address}))
         done = run(*words, "--scheduler", str(file))
-    assert done.exit_code == 0, done.output
+    assert done.exit_code == 0, done.stdout + done.stderr
     found = xr.open_zarr(tmp_path / "out", consolidated=False).load()
     here = dshift.fit(hist, 0.5, variable="counts", valley=0.1)
     xr.testing.assert_identical(found.drop_attrs(), here.drop_attrs())
@@ -179,7 +179,7 @@ def test_the_errors_of_other_libraries_are_stripped(hist: str, tmp_path: Path) -
         done = run(*words)
     assert done.exit_code == 2
     assert "Error: cannot read ftp://host/x.zarr" in done.stderr
-    assert SECRET not in done.output
+    assert SECRET not in done.stdout + done.stderr
 
 
 def test_every_parameter_of_fit_is_an_option_or_has_a_name_in_the_environment() -> None:
