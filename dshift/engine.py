@@ -343,10 +343,14 @@ class Cluster:
         from distributed.comm.core import CommClosedError
 
         self._courier.close()
-        # Whatever was asked of the scheduler when it went, the caller hears one thing.
-        if isinstance(error, CommClosedError | CancelledError):
+        gone = self._client.status != "running"
+        # Whatever was asked of the scheduler when it went, the caller hears one thing. Of a client
+        # that is closed while it fetches a result, Dask raises a bare RuntimeError.
+        if isinstance(error, CommClosedError | CancelledError) or (
+            gone and type(error) is RuntimeError
+        ):
             raise self._cut_off() from error
-        if self._client.status != "running":
+        if gone:
             return
         # Whatever goes wrong here must not hide the result or the error.
         with suppress(Exception):

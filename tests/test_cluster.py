@@ -47,7 +47,7 @@ from distributed import (
 )
 
 import dshift
-from dshift import hearing, planning
+from dshift import courier, hearing, planning
 from dshift.arguments import Seeds
 from dshift.engine import plan_for, settings
 from dshift.field import load_points
@@ -199,6 +199,21 @@ def test_a_client_that_is_closed_mid_run_says_so(tmp_path: Path) -> None:
             client.close()
         with pytest.raises(dshift.BlockFailed, match=r"connection to the scheduler .* was lost"):
             run.result(SECONDS)
+
+
+def test_a_client_that_is_closed_while_it_fetches_a_result_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def ask_and_be_closed(client: Client, *question: Any) -> list[Any]:
+        client.close()
+        raise RuntimeError("ConnectionPool is closed")  # as Dask's, which only a race brings about
+
+    monkeypatch.setattr(courier, "ask_hosts", ask_and_be_closed)
+    with (
+        local(1, processes=False) as (_, client),
+        pytest.raises(dshift.ClusterLost, match=r"connection to the scheduler .* was lost"),
+    ):
+        dshift.fit(ROWS, 0.4, client=client)
 
 
 def test_workers_that_are_threads() -> None:
