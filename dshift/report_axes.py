@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ def make_axes(result: xr.Dataset, samples: Samples, edges: Float | None) -> tupl
     modes = result["modes"]
     if "variable_bins" not in modes.attrs:
         dim = str(modes.dims[1])
-        coord = samples.bin_coords.get(samples.bin_dim, result.coords.get(dim))
+        coord = samples.bin_coords.get(samples.bin_dim, result[dim])  # xarray numbers what has none
         label = "bin" if is_nameless(dim) else dim
         return (_make_axis(coord, edges, samples.n_bins, label, result.attrs.get("unit", "")),)
     axes: list[Axis] = []
@@ -41,7 +41,7 @@ def make_axes(result: xr.Dataset, samples: Samples, edges: Float | None) -> tupl
 
 
 def _make_axis(
-    coord: xr.DataArray | None,
+    coord: xr.DataArray,
     edges: Float | None,
     n_bins: int,
     label: str,
@@ -50,15 +50,13 @@ def _make_axis(
     start: int = 0,
 ) -> Axis:
     """Return one axis: in the data's unit if edges or coordinates say it."""
-    attrs: Mapping[str, Any] = {} if coord is None else coord.attrs
-    unit, label = str(attrs.get("units", unit)), str(attrs.get("long_name", label))
+    unit, label = str(coord.attrs.get("units", unit)), str(coord.attrs.get("long_name", label))
     ticks: dict[float, str] = {}
-    around = edges_around(coord.values) if edges is None and coord is not None else edges
+    around = edges_around(coord.values) if edges is None else edges
     if around is None:
         around, unit = np.arange(n_bins + 1.0) - 0.5, ""
-        if coord is not None:
-            at = evenly(np.arange(n_bins), 6 if n_bins > N_NAMED_BINS else n_bins)
-            ticks = {float(i): say(coord.values[i])[:N_LETTERS] for i in at}
+        at = evenly(np.arange(n_bins), 6 if n_bins > N_NAMED_BINS else n_bins)
+        ticks = {float(i): say(coord.values[i])[:N_LETTERS] for i in at}
     joined = -(-n_bins // N_DRAWN_BINS)
     equal = np.ptp(np.diff(around)) <= 1e-6 * np.diff(around).max()
     per = "share of a sample in each bin" if equal else f"share of a sample per {unit or 'unit'}"
