@@ -431,7 +431,7 @@ async def watch(client: Client, profile: Path) -> None:
         assert await shows("block 3 (seeds 300 to 399)")
         # Another element of the page, which may be drawn a moment later.
         await until(lambda: shows("Earlier jobs"))
-        await until(lambda: shows("/data/<i>tricky</i> $$x$$.zarr done 500 of 1,000 10 4 17.0"))
+        await until(lambda: shows("/data/<i>tricky</i> $$x$$.zarr done 1,000 of 1,000 10 4 17.0"))
         await browser.resize(500, 1000)
         await until(lambda: browser.evaluate("document.documentElement.scrollWidth <= 500"))
         assert browser.errors == []

@@ -19,8 +19,8 @@ from hypothesis.extra import numpy as hnp
 import dshift.rows
 from dshift.count_kernels import count_rows
 from dshift.counting import make_finder
-from dshift.grouping import _numbered
-from dshift.hash_kernels import SPREAD
+from dshift.grouping import _number, _numbered
+from dshift.hash_kernels import SPREAD, number_texts
 from dshift.histograms import histogram
 from dshift.stacks import stack, unstack
 
@@ -401,12 +401,13 @@ def test_counts_beyond_a_byte(keys: list[Any]) -> None:
     """A count comes round at 256, and entries are found in several turns."""
     values = np.repeat([0.5, 1.5, 3.0], [255, 256, 80_000])
     for n in (255, 511, len(values)):
-        frame = pd.DataFrame({"k": np.tile(keys, n), "v": np.repeat(values[:n], 2)})
+        rows = {keys[0]: values[:n], keys[1]: 4 - values[:n]}
+        frame = pd.DataFrame({"k": np.tile(keys, n), "v": np.stack([*rows.values()], 1).ravel()})
         found = histogram(frame, EDGES, id="k", value="v")
         assert found.k.values.tolist() == sorted(keys)
         assert found.dtype == np.int64
-        for row in found.values:
-            np.testing.assert_array_equal(row, reference(values[:n], EDGES))
+        for key, row in zip(sorted(keys), found.values, strict=True):
+            np.testing.assert_array_equal(row, reference(rows[key], EDGES))
 
 
 @pytest.mark.parametrize("index", [np.uint32, np.uint64])
@@ -455,6 +456,29 @@ def test_ids_are_numbered_as_pandas_does(ids: list[Any], cut: int, bits: int) ->
         assert numbered is not None
         np.testing.assert_array_equal(numbered[0], codes)
         assert one.array.take(numbered[1]).tolist() == list(unique)
+
+
+def test_long_texts_of_one_hash_are_told_apart() -> None:
+    """Made so that the hashes are equal: they are no valid UTF-8, which the loop does not mind."""
+
+    def mixed(word: int) -> int:
+        word = (word * int(SPREAD)) % 2**64
+        return word ^ (word >> 32)
+
+    def text(*words: int) -> bytes:
+        return b"".join(word.to_bytes(8, "little") for word in words)
+
+    some = (b"one word", b"and more", b"or other")
+    first, second, other = (int.from_bytes(word, "little") for word in some)
+    before_last = mixed(16 ^ first) ^ second
+    same_length = text(other, before_last ^ mixed(16 ^ other))
+    longer = text(first, second, before_last ^ mixed(mixed(24 ^ first) ^ second))
+    texts = [longer, text(first, second), same_length] * 2
+    offsets = np.cumsum([0, *map(len, texts)])
+    data = np.frombuffer(b"".join(texts), np.uint8)
+    codes, rows = _number(number_texts, (offsets, data), len(texts))
+    assert codes.tolist() == [0, 1, 2, 0, 1, 2]
+    assert rows.tolist() == [0, 1, 2]
 
 
 def test_ids_whose_keys_fall_together_are_left_to_pandas() -> None:
