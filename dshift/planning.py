@@ -32,7 +32,7 @@ COPIES_WHILE_READING = 1
 COPIES_WHILE_SHARING = 4
 ROWS_SHARED_AT_ONCE = 2048
 # Of the points that a block stands at, and steps from: as they are, in order, moved, and new ones.
-COPIES_OF_SEEDS = 8
+COPIES_OF_SEEDS = 9
 # Scratch of a thread that has an index, for each sample: lists, masks and members.
 SCRATCH_BYTES = 32
 # Below this, a file that processes share costs more than the memory it saves.
@@ -113,7 +113,14 @@ class Plan:
         per_sample = 4 * ENTRY_BYTES * (self.threads + 1)
         paths = self._walk_bytes * min(self.block_size, self.n_seeds) * self.threads
         index = self.index_bytes if indexed else 0
-        return max(self.n_samples * per_sample + paths + index, self.reading_bytes)
+        climbing = self.n_samples * per_sample + paths + index
+        return max(climbing + self._kept_bytes, self.reading_bytes)
+
+    @property
+    def _kept_bytes(self) -> int:
+        """Bytes of temporaries of the reading, which `malloc` may keep when they are freed."""
+        rows = COPIES_WHILE_SHARING * min(self.n_samples, ROWS_SHARED_AT_ONCE)
+        return rows * self.n_coords * ENTRY_BYTES
 
     @property
     def working_bytes(self) -> int:

@@ -120,7 +120,8 @@ def test_bytes_of_a_plan_without_an_index() -> None:
     assert plan.index_bytes == 0
     # Four numbers a sample for each thread and once more; and the walks of a block, for each.
     walks = WALK_POINTS * 64 * 8 * 100 * 3
-    assert plan.working_bytes == 1000 * 4 * 8 * (3 + 1) + walks
+    kept = 4 * 1000 * 64 * 8  # of the reading
+    assert plan.working_bytes == 1000 * 4 * 8 * (3 + 1) + walks + kept
     assert plan.process_bytes == plan.matrix_bytes + plan.working_bytes
     few = make_plan(1000, 64, 30, threads=3, block_size=100)
     assert few.working_bytes == plan.working_bytes - walks + WALK_POINTS * 64 * 8 * 30 * 3
@@ -218,18 +219,18 @@ SMALL = Plan(2**20, 64, 2**20, threads=2, block_size=1024)
         (
             SMALL,
             Room("this process", 2**20),
-            "this fit needs 620.0 MiB in one process (512.0 MiB for 1,048,576 points of 64 "
-            "coordinates, 108.0 MiB to work with 2 threads). There are 1.0 MiB of memory left in "
+            "this fit needs 625.0 MiB in one process (512.0 MiB for 1,048,576 points of 64 "
+            "coordinates, 113.0 MiB to work with 2 threads). There are 1.0 MiB of memory left in "
             "this process. Use a machine or workers with more memory, fewer threads a worker, "
             "fewer samples, or coarser bins.",
         ),
         (
             replace(SMALL, indexed=True),
             Room("worker 3", 2**20, 2**30),
-            "this fit needs 620.0 MiB in one process (512.0 MiB for 1,048,576 points of 64 "
-            "coordinates, 108.0 MiB to work with 2 threads) without an index, and 640.0 MiB more "
+            "this fit needs 625.0 MiB in one process (512.0 MiB for 1,048,576 points of 64 "
+            "coordinates, 113.0 MiB to work with 2 threads) without an index, and 640.0 MiB more "
             "with one. There are 1.0 MiB of memory and 1.0 GiB of disk left in worker 3. Use a "
-            "machine or workers with more memory, or with 512.0 MiB of disk and 140.0 MiB of "
+            "machine or workers with more memory, or with 512.0 MiB of disk and 145.0 MiB of "
             "memory, fewer threads a worker, fewer samples, or coarser bins.",
         ),
     ],
