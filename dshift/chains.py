@@ -2,9 +2,9 @@
 
 Neighbouring points share most of their members, and their medians lie close together. A *state*
 remembers a point's members as bits and, for each column, a bound near the median with the pull of
-the members below it. For the next point, only the rows that entered or left are compared with the
-bounds, of all columns at once. A chain keeps the states that groups of points ended with: a new
-group goes on from the one that is nearest to its first point.
+the members below it, and of those below or at it. For the next point, only the rows that entered or
+left are compared with the bounds, of all columns at once. A chain keeps the states that groups of
+points ended with: a new group goes on from the one that is nearest to its first point.
 
 The hot loops take plain arrays and no slices of them: numba counts references to those.
 """
@@ -32,11 +32,11 @@ class Chain(NamedTuple):
     members: Any  # (states, tiles) uint64
     size: Any  # (states, 2) int64: number of members, and their pull
     bounds: Any  # (states, padded) uint16: a rank of each column
-    counts: Any  # (states, p) int64: pull of the members whose rank is below the bound
+    counts: Any  # (states, 2, p) int64: pull of members of ranks below the bound; or at it too
     used: Any  # (states,) int64: when a group last went on from a state; 0 for never
     changed: Any  # (2, n) int32: slots that entered, and that left, since the counts were made
     n_changed: Any  # (2,) int64
-    tally: Any  # (RANKS_AT_ONCE,) uint16
+    tally: Any  # (2, RANKS_AT_ONCE) uint16
 
 
 def make_chain(n_rows: int, n_columns: int) -> Chain:
@@ -46,11 +46,11 @@ def make_chain(n_rows: int, n_columns: int) -> Chain:
         members=np.zeros((STATES, -(-n_rows // LANES)), np.uint64),
         size=np.zeros((STATES, 2), np.int64),
         bounds=np.zeros((STATES, padded), np.uint16),
-        counts=np.zeros((STATES, n_columns), np.int64),
+        counts=np.zeros((STATES, 2, n_columns), np.int64),
         used=np.zeros(STATES, np.int64),
         changed=np.empty((2, n_rows), np.int32),
         n_changed=np.zeros(2, np.int64),
-        tally=np.empty(RANKS_AT_ONCE, np.uint16),
+        tally=np.empty((2, RANKS_AT_ONCE), np.uint16),
     )
 
 
@@ -75,8 +75,9 @@ def choose_state(chain, wanted):
             chain.members[oldest, tile] = chain.members[nearest, tile]
         for k in range(chain.bounds.shape[1]):
             chain.bounds[oldest, k] = chain.bounds[nearest, k]
-        for k in range(chain.counts.shape[1]):
-            chain.counts[oldest, k] = chain.counts[nearest, k]
+        for k in range(chain.counts.shape[2]):
+            chain.counts[oldest, 0, k] = chain.counts[nearest, 0, k]
+            chain.counts[oldest, 1, k] = chain.counts[nearest, 1, k]
         chain.size[oldest, 0] = chain.size[nearest, 0]
         chain.size[oldest, 1] = chain.size[nearest, 1]
         nearest = oldest
@@ -109,7 +110,7 @@ def change_members(members, wanted, changed, n_changed):
 def count_changed(held, chain, state):
     """Bring size and counts of a state up to date with the rows that entered or left."""
     bounds, counts, size = chain.bounds[state], chain.counts[state], chain.size[state]
-    n_columns = counts.shape[0]
+    n_columns = counts.shape[1]
     for side in range(2):
         n, sign, slots = chain.n_changed[side], 1 - 2 * side, chain.changed[side]
         chain.n_changed[side] = 0
@@ -121,11 +122,12 @@ def count_changed(held, chain, state):
                 for first in range(0, n_columns, RANKS_AT_ONCE):
                     count_below(held.ranks, slots, begin, end, bounds, first, chain.tally)
                     for k in range(first, min(first + RANKS_AT_ONCE, n_columns)):
-                        counts[k] += sign * np.int64(chain.tally[k - first])
+                        counts[0, k] += sign * np.int64(chain.tally[0, k - first])
+                        counts[1, k] += sign * np.int64(chain.tally[1, k - first])
         else:
             for i in range(n):
                 pull = sign * held.pulls[slots[i]]
                 size[1] += pull
                 for k in range(n_columns):
-                    if held.ranks[slots[i], k] < bounds[k]:
-                        counts[k] += pull
+                    counts[0, k] += pull * np.int64(held.ranks[slots[i], k] < bounds[k])
+                    counts[1, k] += pull * np.int64(held.ranks[slots[i], k] <= bounds[k])

@@ -1,7 +1,9 @@
 """Compiled loops that sort the columns of the samples once, so that medians are found by counting.
 
-`order[k]` lists the rows by their value in column k; `ranks[row]` has a row's places in all of
-these lists, side by side: one pass over a row compares it with the medians of all columns.
+`order[k]` lists the rows by their value in column k. Rows of one value are a *run*, and share a
+rank: the place where the run begins. `ranks[row]` has a row's ranks in all columns, side by side:
+one pass over a row compares it with the medians of all columns. Where rows are more than ranks,
+short runs share them too; `heads` has a bit for every place where a run begins.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from dshift.kernels import inner, jit
+from dshift.simd import highest_bit, lowest_bit
 
 COLUMNS_AT_ONCE = 4  # a cache line of coordinates: rows lie apart, and are visited once for eight
 
@@ -17,6 +20,9 @@ _DIGITS = 1 << _DIGIT_BITS
 # A word to sort is 32 bits of a key above the slot that has it.
 _KEY_BITS = 32
 _LOW = np.uint64((1 << _KEY_BITS) - 1)
+
+_ONE = np.uint64(1)
+_NONE = np.uint64(0)
 
 
 @inner
@@ -81,17 +87,37 @@ def _reciprocal(divisor):
     return np.uint64(zeros), inverse
 
 
-@jit
-def sort_columns(coords, rows, lows, divisor, first, last, shift, order, ranks):
-    """Fill order[k] and ranks[:, k] for columns first <= k < last; ties keep the rows' order.
+@inner
+def _rank_runs(keys, words, shift, order, heads, ranks):
+    """Fill the order, heads and ranks of a column from its sorted words."""
+    n = keys.shape[0]
+    heads[:] = _NONE
+    begin = 0
+    while begin < n:
+        key, end = keys[words[begin] & _LOW], begin + 1
+        while end < n and keys[words[end] & _LOW] == key:
+            end += 1
+        heads[begin >> 6] |= _ONE << np.uint64(begin & 63)
+        # A run that is longer than two ranks has one of its own: no other begins so near it.
+        alone = end - begin >= 2 << shift
+        rank = (begin + (1 << shift) - 1) >> shift if alone else begin >> shift
+        for place in range(begin, end):
+            slot = words[place] & _LOW
+            order[place], ranks[slot] = slot, rank
+        begin = end
 
-    Keys are values above `lows`, of which `divisor` is a common divisor. A rank is a place in the
-    list without its lowest `shift` bits. Radix sort: keys of few values take one pass, and no
-    distribution of values takes more than five.
+
+@jit
+def sort_columns(coords, rows, lows, divisor, first, last, shift, order, heads, ranks):
+    """Fill order[k], heads[k] and ranks[:, k] for columns first <= k < last.
+
+    Keys are values above `lows`, of which `divisor` is a common divisor; ties keep the rows' order.
+    Ranks are places without their lowest `shift` bits. Radix sort: keys of few values take one
+    pass, and no distribution of values takes more than five.
     """
     n = rows.shape[0]
     keys = np.empty((COLUMNS_AT_ONCE, n), np.uint64)
-    places = np.empty((COLUMNS_AT_ONCE, n), np.uint16)
+    runs = np.empty((COLUMNS_AT_ONCE, n), np.uint16)
     words, spare = np.empty(n, np.uint64), np.empty(n, np.uint64)
     starts = np.empty(_DIGITS, np.int64)
     # Nothing remains, so a product divides: a division takes ten times as long.
@@ -108,10 +134,50 @@ def sort_columns(coords, rows, lows, divisor, first, last, shift, order, ranks):
                 largest = max(largest, np.int64(keys[k - begin, slot]))
             swapped = _sort_column(keys[k - begin], largest, words, spare, starts)
             source = spare if swapped else words
-            for place in range(n):
-                slot = source[place] & _LOW
-                order[k, place] = slot
-                places[k - begin, slot] = place >> shift
+            _rank_runs(keys[k - begin], source, shift, order[k], heads[k], runs[k - begin])
         for slot in range(n):
             for k in range(begin, end):
-                ranks[slot, k] = places[k - begin, slot]
+                ranks[slot, k] = runs[k - begin, slot]
+
+
+@inner
+def _next_head(heads, k, place, n_rows):
+    """The first place behind `place` where a run of column k begins, or the end."""
+    at = (place + 1) >> 6
+    above = ~_NONE << np.uint64((place + 1) & 63)
+    while at < heads.shape[1]:
+        word = heads[k, at] & above
+        if word != _NONE:
+            return at * 64 + lowest_bit(word)
+        at, above = at + 1, ~_NONE
+    return n_rows
+
+
+@inner
+def _head_of(heads, k, place):
+    """Where the run of column k begins that has a place."""
+    at = place >> 6
+    word = heads[k, at] & (~_NONE >> np.uint64(63 - (place & 63)))
+    while word == _NONE:
+        at -= 1
+        word = heads[k, at]
+    return at * 64 + highest_bit(word)
+
+
+@inner
+def places_of(held, k, rank):
+    """First and last + 1 of the places of a rank in column k, and whether they are one run."""
+    order, heads, ranks, shift = held.order, held.heads, held.ranks, held.shift
+    n_rows = order.shape[1]
+    first = rank << shift
+    if shift == 0:
+        return first, _next_head(heads, k, first, n_rows), True
+    # A run with a rank of its own may begin before that place, a short one behind it.
+    if np.int64(ranks[order[k, first], k]) == rank:
+        first = _head_of(heads, k, first)
+    else:
+        first = _next_head(heads, k, first, n_rows)
+    n_runs, last = 1, _next_head(heads, k, first, n_rows)
+    while last < n_rows and np.int64(ranks[order[k, last], k]) == rank:
+        n_runs, last = n_runs + 1, _next_head(heads, k, last, n_rows)
+    return first, last, n_runs == 1

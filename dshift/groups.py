@@ -168,14 +168,15 @@ def _fill_lane(groups, members, depth, number):
 
 @inner
 def _count_lanes(held, chain, state, lanes, n_lanes):
-    """Note sizes of lanes, and the pull of their members below the bounds."""
+    """Note sizes of lanes, and the pull of their members below the bounds, or at them too."""
     members, below, sizes = lanes.members, lanes.below, lanes.size
     for lane in range(n_lanes):
         change_members(chain.members[state], members[lane], chain.changed, chain.n_changed)
         count_changed(held, chain, state)
         sizes[lane, 0], sizes[lane, 1] = chain.size[state, 0], chain.size[state, 1]
-        for k in range(below.shape[0]):
-            below[k, lane] = chain.counts[state, k]
+        for k in range(below.shape[1]):
+            below[0, k, lane] = chain.counts[state, 0, k]
+            below[1, k, lane] = chain.counts[state, 1, k]
 
 
 @inner

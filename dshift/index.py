@@ -44,7 +44,8 @@ class Held(NamedTuple):
     reach_in: Any  # (tiles, 64) uint16: nearer, in units, is surely inside
     reach_out: Any  # (tiles, 64) uint16: farther is surely outside
     order: Any  # (p, n) uint32: slots by the value in a column
-    ranks: Any  # (n, p) uint16: place of a slot in the order of each column >> shift
+    heads: Any  # (p, words) uint64: the places in that order where a run of one value begins
+    ranks: Any  # (n, p) uint16: of a slot's run in each column
     shift: int
 
 
@@ -125,6 +126,7 @@ def build_index(samples: Field, threads: int = 1) -> Index:
     reach_in, reach_out = _reaches(thresholds[rows], residuals, unit)
     shift = max(0, (n - 1).bit_length() - RANK_BITS)
     order = np.empty((p, n), np.uint32)
+    heads = np.empty((p, n_tiles), np.uint64)
     # Rows of ranks are read in whole vectors, beyond the end of the last one.
     spare = aligned_empty((n * p + RANKS_AT_ONCE,), np.uint16)
     spare[n * p :] = 0
@@ -132,7 +134,7 @@ def build_index(samples: Field, threads: int = 1) -> Index:
 
     def sort(part: slice) -> None:
         ends = part.start, part.stop
-        columns.sort_columns(coords, rows, lows, divisor, *ends, shift, order, ranks)
+        columns.sort_columns(coords, rows, lows, divisor, *ends, shift, order, heads, ranks)
 
     map_threads(sort, cut_up(p, columns.COLUMNS_AT_ONCE), threads)
     return Index(
@@ -147,6 +149,7 @@ def build_index(samples: Field, threads: int = 1) -> Index:
             reach_in=reach_in.reshape(n_tiles, LANES),
             reach_out=reach_out.reshape(n_tiles, LANES),
             order=order,
+            heads=heads,
             ranks=ranks,
             shift=shift,
         )

@@ -1,7 +1,8 @@
-"""Compiled loops that list the rows of a column outwards from a place, of those that count.
+"""Compiled loops that list the rows of a column outwards from a run, of those that count.
 
 In the order of a column's values, most rows are members of no point at hand. The list has the
-*possible* ones, as far out as medians lie: it grows when asked to, to one side or the other.
+*possible* ones, as far out as medians lie: it grows when asked to, to one side or the other. In its
+middle one row stands for the run that it begins at, whose members were counted already.
 
 Rows are looked at one after the other. Where possible rows are rare, their ranks in all columns are
 marked first, in words of 64 ranks, and the list goes from mark to mark.
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dshift.columns import places_of
 from dshift.kernels import inlined, inner
 from dshift.simd import LANES, highest_bit, lowest_bit
 
@@ -29,10 +31,10 @@ class Listing(NamedTuple):
     masks: Any  # (slots,) uint64: the lanes that a row is a member of, where it is possible
     spots: Any  # (p, words) uint64: ranks of possible rows, where these are few
     marked: Any  # (1,) bool: whether they are
-    listed: Any  # (2 (n + SCANNED),) int32: slots, outwards from the middle
-    absent: Any  # (2 (n + SCANNED),) uint64: the lanes that they are no members of
+    listed: Any  # (2 (n + SCANNED) + 1,) int32: slots, outwards from the middle
+    absent: Any  # (2 (n + SCANNED) + 1,) uint64: the lanes that they are no members of
     ends: Any  # (2,) int64: behind the last listed row upwards, and before the last downwards
-    edges: Any  # (2,) int64: the place in the column to look at next, upwards and downwards
+    edges: Any  # (2,) int64: the place, or rank to find marked, to look at next, up and down
 
 
 def make_listing(n_rows: int, n_columns: int, n_ranks: int) -> Listing:
@@ -43,8 +45,8 @@ def make_listing(n_rows: int, n_columns: int, n_ranks: int) -> Listing:
         masks=np.zeros(n_tiles * LANES, np.uint64),
         spots=np.zeros((n_columns, -(-n_ranks // LANES)), np.uint64),
         marked=np.zeros(1, np.bool_),
-        listed=np.empty(2 * (n_rows + SCANNED), np.int32),
-        absent=np.empty(2 * (n_rows + SCANNED), np.uint64),
+        listed=np.empty(2 * (n_rows + SCANNED) + 1, np.int32),
+        absent=np.empty(2 * (n_rows + SCANNED) + 1, np.uint64),
         ends=np.zeros(2, np.int64),
         edges=np.zeros(2, np.int64),
     )
@@ -52,8 +54,9 @@ def make_listing(n_rows: int, n_columns: int, n_ranks: int) -> Listing:
 
 @inlined
 def has(words, slot):
-    """Whether a row is set, as a number."""
-    return np.int64((words[slot >> 6] >> np.uint64(slot & 63)) & _ONE)
+    """Whether a row is set, as a number. Unsigned numbers spare the look for negative indices."""
+    slot = np.uint64(slot)
+    return np.int64((words[slot >> np.uint64(6)] >> (slot & np.uint64(63))) & _ONE)
 
 
 @inner
@@ -77,84 +80,106 @@ def clear_spots(spots):
             spots[k, word] = _NONE
 
 
-@inlined
-def begin_list(listing, place):
-    """Begin the list at a place of the column: the first one upwards."""
+@inner
+def begin_list(held, listing, k, rank):
+    """Begin the list at a rank of column k, and return the length of its run.
+
+    The list goes on around it. Where several runs have that rank, 0 is returned, and the list goes
+    upwards from the first of their rows.
+    """
     middle = listing.listed.shape[0] // 2
-    listing.ends[0], listing.ends[1] = middle, middle - 1
-    listing.edges[0], listing.edges[1] = place, place - 1
+    first, last, alone = places_of(held, k, rank)
+    listing.listed[middle], listing.absent[middle] = held.order[k, first], ~_NONE
+    listing.ends[0], listing.ends[1] = middle + 1, middle - 1
+    if listing.marked[0]:
+        listing.edges[0], listing.edges[1] = rank + np.int64(alone), rank - 1
+    else:
+        listing.edges[0], listing.edges[1] = last if alone else first, first - 1
+    return last - first if alone else 0
 
 
 @inlined
-def _list_rank(order, shift, possible, listed, k, rank, step, end):
+def _list_rank(held, possible, listed, k, rank, step, end):
     """List the possible rows of a rank; the end of the list then."""
-    n_places = 1 << shift
-    for i in range(n_places):
-        place = rank * n_places + (i if step > 0 else n_places - 1 - i)
-        if place < order.shape[1]:
-            slot = np.int64(order[k, place])
-            listed[end] = slot  # stays if the next line counts it
-            end += step * has(possible, slot)
+    first, last, _ = places_of(held, k, rank)
+    for i in range(last - first):
+        slot = np.int64(held.order[k, first + i if step > 0 else last - 1 - i])
+        listed[end] = slot  # stays if the next line counts it
+        end += step * has(possible, slot)
     return end
 
 
 @inner
-def _list_marked_above(order, shift, spots, possible, listed, k, end, edge):
-    """List the rows of the next word with marks upwards; end of the list and edge then."""
+def _list_marked_above(held, spots, possible, listed, k, end, rank):
+    """List the rows of the next word with marks upwards; end of the list and next rank then."""
     before, n_words = end, spots.shape[1]
-    rank = edge >> shift
     at = rank >> 6
     above = ~_NONE << np.uint64(rank & 63)
     while end == before and at < n_words:
         word = spots[k, at] & above
         while word != _NONE:
-            end = _list_rank(order, shift, possible, listed, k, at * 64 + lowest_bit(word), 1, end)
+            end = _list_rank(held, possible, listed, k, at * 64 + lowest_bit(word), 1, end)
             word &= word - _ONE
         at, above = at + 1, ~_NONE
-    return end, (at << 6) << shift
+    return end, at << 6
 
 
 @inner
-def _list_marked_below(order, shift, spots, possible, listed, k, end, edge):
+def _list_marked_below(held, spots, possible, listed, k, end, rank):
     """Likewise, downwards."""
     before = end
-    rank = edge >> shift
     at = rank >> 6
     below = ~_NONE >> np.uint64(63 - (rank & 63))
     while end == before and at >= 0:
         word = spots[k, at] & below
         while word != _NONE:
             bit = highest_bit(word)
-            end = _list_rank(order, shift, possible, listed, k, at * 64 + bit, -1, end)
+            end = _list_rank(held, possible, listed, k, at * 64 + bit, -1, end)
             word ^= _ONE << np.uint64(bit)
         at, below = at - 1, ~_NONE
-    return end, (((at + 1) << 6) << shift) - 1
+    return end, ((at + 1) << 6) - 1
 
 
-@inner
-def list_more(order, shift, listing, k, side):
+@inlined
+def _list_above(order, possible, listed, k, end, edge):
+    """List rows among the next ones upwards; end of the list and next place then."""
+    before, n_rows = end, order.shape[1]
+    while end == before and edge < n_rows:
+        for place in range(edge, min(edge + SCANNED, n_rows)):
+            slot = order[np.uint64(k), np.uint64(place)]
+            listed[np.uint64(end)] = slot  # stays if the next line counts it
+            end += has(possible, slot)
+        edge += SCANNED
+    return end, edge
+
+
+@inlined
+def _list_below(order, possible, listed, k, end, edge):
+    """Likewise, downwards."""
+    before = end
+    while end == before and edge >= 0:
+        for place in range(edge, max(edge - SCANNED, -1), -1):
+            slot = order[np.uint64(k), np.uint64(place)]
+            listed[np.uint64(end)] = slot
+            end -= has(possible, slot)
+        edge -= SCANNED
+    return end, edge
+
+
+@inlined
+def list_more(held, listing, k, side):
     """List more rows upwards (side 0) or downwards; the end now, which moves unless all are."""
     possible, listed, spots = listing.possible, listing.listed, listing.spots
-    before, end, edge = listing.ends[side], listing.ends[side], listing.edges[side]
-    n_rows = order.shape[1]
+    before, edge = listing.ends[side], listing.edges[side]
     if listing.marked[0] and side == 0:
-        end, edge = _list_marked_above(order, shift, spots, possible, listed, k, end, edge)
+        end, edge = _list_marked_above(held, spots, possible, listed, k, before, edge)
     elif listing.marked[0]:
-        end, edge = _list_marked_below(order, shift, spots, possible, listed, k, end, edge)
-    while end == before and 0 <= edge < n_rows:
-        if side == 0:
-            for place in range(edge, min(edge + SCANNED, n_rows)):
-                slot = np.int64(order[k, place])
-                listed[end] = slot  # stays if the next line counts it
-                end += has(possible, slot)
-            edge += SCANNED
-        else:
-            for place in range(edge, max(edge - SCANNED, -1), -1):
-                slot = np.int64(order[k, place])
-                listed[end] = slot
-                end -= has(possible, slot)
-            edge -= SCANNED
+        end, edge = _list_marked_below(held, spots, possible, listed, k, before, edge)
+    elif side == 0:
+        end, edge = _list_above(held.order, possible, listed, k, before, edge)
+    else:
+        end, edge = _list_below(held.order, possible, listed, k, before, edge)
     listing.ends[side], listing.edges[side] = end, edge
     for i in range(min(before, end + 1), max(before + 1, end)):
-        listing.absent[i] = ~listing.masks[listed[i]]
+        listing.absent[np.uint64(i)] = ~listing.masks[np.uint64(listed[np.uint64(i)])]
     return end

@@ -9,8 +9,9 @@ everywhere.
 from __future__ import annotations
 
 from llvmlite import ir
+from llvmlite.binding import get_host_cpu_features
 from numba import types
-from numba.core import cgutils
+from numba.core import cgutils, config
 from numba.extending import intrinsic
 
 LANES = 64  # rows in a tile: one bit of a uint64 word each
@@ -197,9 +198,10 @@ def highest_bit(typingctx, word):
 
 @intrinsic
 def count_below(typingctx, ranks, slots, first, last, bounds, column, counts):
-    """counts[lane] = how many slots[i], first <= i < last, have a rank below bounds[column + lane].
+    """counts[0, lane] = how many slots[i], first <= i < last, have a rank below its bound.
 
-    For RANKS_AT_ONCE columns, whose counts stay in registers; of less than 2**16 rows.
+    counts[1, lane] has those below or at it. The bounds are those of RANKS_AT_ONCE columns, from
+    `column` on, whose counts stay in registers; of less than 2**16 rows.
     """
     signature = types.void(ranks, slots, types.int64, types.int64, bounds, types.int64, counts)
 
@@ -216,97 +218,117 @@ def count_below(typingctx, ranks, slots, first, last, bounds, column, counts):
             return loaded
 
         limit = load(sig.args[4], args[4], args[5])
-        total = cgutils.alloca_once_value(builder, ir.Constant(vector, [0] * RANKS_AT_ONCE))
+        none = ir.Constant(vector, [0] * RANKS_AT_ONCE)
+        totals = [cgutils.alloca_once_value(builder, none) for _ in range(2)]
         with cgutils.for_range_slice(builder, args[2], args[3], ir.Constant(_I64, 1)) as (i, _):
             slot = builder.load(_pointer(context, builder, sig.args[1], args[1], i))
             slot = builder.sext(slot, _I64) if slot.type.width < 64 else slot
             row = load(sig.args[0], args[0], builder.add(builder.mul(slot, n_columns), args[5]))
-            below = builder.sext(builder.icmp_unsigned("<", row, limit), vector)
-            builder.store(builder.sub(builder.load(total), below), total)
-        target = _pointer(context, builder, sig.args[6], args[6], ir.Constant(_I64, 0))
-        builder.store(builder.load(total), builder.bitcast(target, vector.as_pointer())).align = 2
+            for total, predicate in zip(totals, ("<", "<="), strict=True):
+                counted = builder.sext(builder.icmp_unsigned(predicate, row, limit), vector)
+                builder.store(builder.sub(builder.load(total), counted), total)
+        for i, total in enumerate(totals):
+            target = _pointer(context, builder, sig.args[6], args[6], _I64(i * RANKS_AT_ONCE))
+            target = builder.bitcast(target, vector.as_pointer())
+            builder.store(builder.load(total), target).align = 2
         return context.get_dummy_value()
 
     return signature, emit
 
 
-@intrinsic
-def find_crossing(typingctx, absent, first, last, step, needed, side, crossed):
-    """First i = first, first + step ... whose row brings a lane of needed[side] to 0; else `last`.
+def _has_mask_registers():
+    """Whether numba compiles for a machine with registers for flags of 16-bit lanes."""
+    if config.CPU_FEATURES is not None:
+        return "+avx512bw" in config.CPU_FEATURES
+    return config.CPU_NAME is None and bool(get_host_cpu_features().get("avx512bw"))
 
-    A lane counts up, modulo 2**16, with every row but those of whose absent[i] it is a bit.
-    crossed[0] has the lanes that came to 0 with row i, if there is one. Lanes are four vectors of
-    16: as one of 64, LLVM packs and unpacks them.
+
+def _count_by_masks(builder, word, lanes):
+    """Lanes that count up unless they are a bit of `word`, and a word of those that come to 0."""
+    present = builder.bitcast(builder.not_(word), ir.VectorType(_I1, LANES))
+    one, zero = ir.Constant(_VEC, [1] * LANES), ir.Constant(_VEC, [0] * LANES)
+    counted = builder.select(present, builder.add(lanes[0], one), lanes[0])
+    crossed = builder.and_(builder.icmp_unsigned("==", counted, zero), present)
+    return [counted], _word(builder, crossed)
+
+
+def _count_by_bits(builder, word, lanes):
+    """The same with four vectors of 16 lanes, for registers without masks.
+
+    As one vector, LLVM takes the bits of a word apart one by one.
+    """
+    part = lanes[0].type
+    own, zero = ir.Constant(part, [1 << i for i in range(16)]), ir.Constant(part, [0] * 16)
+    counted, crossed = [], _I64(0)
+    for q, before in enumerate(lanes):
+        quarter = builder.trunc(builder.lshr(word, _I64(16 * q)), _I16)
+        missing = builder.and_(_splat(builder, quarter, part), own)  # 0 in lanes that count
+        counts = builder.sext(builder.icmp_unsigned("==", missing, zero), part)
+        counted.append(builder.sub(before, counts))
+        flags = builder.icmp_unsigned("==", builder.or_(counted[q], missing), zero)
+        flags = builder.zext(builder.bitcast(flags, _I16), _I64)
+        crossed = builder.or_(crossed, builder.shl(flags, _I64(16 * q)))
+    return counted, crossed
+
+
+@intrinsic
+def find_crossings(typingctx, absent, first, last, step, needed, side, places, words):
+    """Count rows first, first + step ... up to `last` in the lanes of needed[side].
+
+    A lane counts up, modulo 2**16, with every row i but those of whose absent[i] it is a bit.
+    Returns how many rows brought a lane to 0: `places` has these, and `words` the lanes. Both have
+    room for as many as there are rows.
     """
     signature = types.int64(
-        absent, types.int64, types.int64, types.int64, needed, types.int64, crossed
+        absent, types.int64, types.int64, types.int64, needed, types.int64, places, words
     )
-    part = ir.VectorType(_I16, 16)
-    parts = range(LANES // 16)
+    wide = _has_mask_registers()
+    count = _count_by_masks if wide else _count_by_bits
+    part = _VEC if wide else ir.VectorType(_I16, 16)
 
     def emit(context, builder, sig, args):
-        def array(which):
-            return context.make_array(sig.args[which])(context, builder, args[which])
+        def data(which):
+            return context.make_array(sig.args[which])(context, builder, args[which]).data
 
-        rows = builder.bitcast(array(0).data, _I16.as_pointer())
-        lanes_at = builder.gep(array(4).data, [builder.mul(args[5], _I64(LANES))])
+        rows, places_at, words_at = data(0), data(6), data(7)
+        lanes_at = builder.gep(data(4), [builder.mul(args[5], _I64(LANES))])
         lanes_at = builder.bitcast(lanes_at, part.as_pointer())
-        places = [builder.gep(lanes_at, [_I64(q)]) for q in parts]
-        befores = [_load(builder, part, place) for place in places]
-        own, zero = ir.Constant(part, [1 << i for i in range(16)]), ir.Constant(part, [0] * 16)
+        homes = [builder.gep(lanes_at, [_I64(q)]) for q in range(LANES // part.count)]
+        befores = [_load(builder, part, home) for home in homes]
         entry = builder.block
-        loop, again, hit, done = (
-            builder.append_basic_block(f"crossing.{name}")
-            for name in ("row", "next", "hit", "done")
-        )
+        loop, done = (builder.append_basic_block(f"crossings.{name}") for name in ("row", "done"))
         builder.cbranch(builder.icmp_signed("!=", args[1], args[2]), loop, done)
 
         builder.position_at_end(loop)
-        i, lanes = builder.phi(_I64), [builder.phi(part) for _ in parts]
-        counted, open_ = [], []
-        for q in parts:
-            quarter = builder.load(
-                builder.gep(rows, [builder.add(builder.shl(i, _I64(2)), _I64(q))])
-            )
-            missing = builder.and_(_splat(builder, quarter, part), own)  # 0 in lanes that count
-            counts = builder.sext(builder.icmp_unsigned("==", missing, zero), part)
-            counted.append(builder.sub(lanes[q], counts))
-            open_.append(builder.or_(counted[q], missing))  # 0 in lanes that cross
-        least = open_[0]
-        for vector in open_[1:]:
-            least = builder.select(builder.icmp_unsigned("<", vector, least), vector, least)
-        crosses = builder.bitcast(builder.icmp_unsigned("==", least, zero), _I16)
-        builder.cbranch(builder.icmp_unsigned("!=", crosses, _I16(0)), hit, again)
-
-        builder.position_at_end(again)
+        i, found = builder.phi(_I64), builder.phi(_I64)
+        lanes = [builder.phi(part) for _ in homes]
+        counted, crossed = count(builder, builder.load(builder.gep(rows, [i])), lanes)
+        # Written always, and kept if it counts: a branch would often be foreseen wrongly.
+        builder.store(i, builder.gep(places_at, [found]))
+        builder.store(crossed, builder.gep(words_at, [found]))
+        any_ = builder.zext(builder.icmp_unsigned("!=", crossed, _I64(0)), _I64)
+        more = builder.add(found, any_)
         following = builder.add(i, args[3])
         builder.cbranch(builder.icmp_signed("!=", following, args[2]), loop, done)
-        i.add_incoming(args[1], entry)
-        i.add_incoming(following, again)
-        for q in parts:
-            lanes[q].add_incoming(befores[q], entry)
-            lanes[q].add_incoming(counted[q], again)
-
-        builder.position_at_end(hit)
-        word = _I64(0)
-        for q in parts:
-            flags = builder.bitcast(builder.icmp_unsigned("==", open_[q], zero), _I16)
-            word = builder.or_(word, builder.shl(builder.zext(flags, _I64), _I64(16 * q)))
-        builder.store(word, array(6).data)
-        builder.branch(done)
+        for phi, before, after in (
+            (i, args[1], following),
+            (found, _I64(0), more),
+            *zip(lanes, befores, counted, strict=True),
+        ):
+            phi.add_incoming(before, entry)
+            phi.add_incoming(after, loop)
 
         builder.position_at_end(done)
-        found = builder.phi(_I64)
-        found.add_incoming(args[2], entry)
-        found.add_incoming(i, hit)
-        found.add_incoming(args[2], again)
-        afters = [builder.phi(part) for _ in parts]
-        for q, after in enumerate(afters):
-            after.add_incoming(befores[q], entry)
-            after.add_incoming(counted[q], hit)
-            after.add_incoming(counted[q], again)
-        for q, after in enumerate(afters):
-            builder.store(after, places[q]).align = 2
-        return found
+        total = builder.phi(_I64)
+        afters = [builder.phi(part) for _ in homes]
+        for phi, before, after in (
+            (total, _I64(0), more),
+            *zip(afters, befores, counted, strict=True),
+        ):
+            phi.add_incoming(before, entry)
+            phi.add_incoming(after, loop)
+        for home, after in zip(homes, afters, strict=True):
+            builder.store(after, home).align = 2
+        return total
 
     return signature, emit

@@ -255,9 +255,10 @@ def test_columns_are_sorted_by_value() -> None:
     for k in range(4):
         values = points[held.rows[held.order[k]], k]
         assert (np.diff(values) >= 0).all()
-        places = np.empty(len(points), np.int64)
-        places[held.order[k]] = np.arange(len(points))
-        np.testing.assert_array_equal(held.ranks[:, k], places)
+        heads = np.unpackbits(held.heads[k].view(np.uint8), bitorder="little")[: len(points)]
+        np.testing.assert_array_equal(heads, np.diff(values, prepend=values[0] - 1) > 0)
+        ranks = held.ranks[held.order[k], k]
+        np.testing.assert_array_equal(ranks, np.searchsorted(values, values))
 
 
 def test_data_of_any_size_are_of_one_type() -> None:
@@ -325,7 +326,67 @@ def test_columns_are_sorted_whatever_the_keys(bits: int, divisor: int) -> None:
     points[:, 2] = points[random.integers(0, 300, 300), 2]  # ties
     rows, lows = random.permutation(300), points.min(axis=0)
     order, ranks = np.empty((5, 300), np.uint32), np.empty((300, 5), np.uint16)
-    columns.sort_columns(index.read_only(points), rows, lows, divisor, 0, 5, 1, order, ranks)
+    made = order, np.empty((5, 5), np.uint64), ranks
+    columns.sort_columns(index.read_only(points), rows, lows, divisor, 0, 5, 1, *made)
     expected = np.argsort(points[rows], axis=0, kind="stable")
     np.testing.assert_array_equal(order, expected.T)
-    np.testing.assert_array_equal(ranks, np.argsort(expected, axis=0) >> 1)
+    for k in range(5):
+        values = points[rows, k]
+        assert (np.diff(ranks[order[k], k].astype(int)) >= 0).all()
+        for rank in np.unique(ranks[:, k]):
+            of_rank = values[ranks[:, k] == rank]
+            assert len(np.unique(of_rank)) == 1 or len(of_rank) < 2 * 4
+
+
+@numba.njit
+def every_place(held: Any, k: int, out: Any) -> None:
+    for slot in range(len(out)):
+        rank = np.int64(held.ranks[slot, k])
+        out[slot, 0], out[slot, 1], alone = columns.places_of(held, k, rank)
+        out[slot, 2] = int(alone)
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 2**32), st.integers(1, 400), st.sampled_from([1, 2, 9, 400]), st.data())
+def test_places_of_a_rank(seed: int, n: int, n_values: int, data: st.DataObject) -> None:
+    """Runs of any length, of which short ones share ranks, and what is found of each rank."""
+    random = np.random.default_rng(seed)
+    values = np.sort(random.integers(0, n_values, n)) ** data.draw(st.sampled_from([1, 3]))
+    points = 2 * values[random.permutation(n)][:, None]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(index, "RANK_BITS", data.draw(st.sampled_from([4, 7, 16])))
+        held = index.build_index(even_field(points, 2)).held
+    found = np.empty((n, 3), np.int64)
+    every_place(held, 0, found)
+    ranks = held.ranks[held.order[0], 0]
+    np.testing.assert_array_equal(np.sort(ranks), ranks)
+    for slot in range(n):
+        places = np.flatnonzero(ranks == held.ranks[slot, 0])
+        n_runs = len(np.unique(values[places]))
+        assert found[slot].tolist() == [places[0], places[-1] + 1, n_runs == 1]
+        if n_runs > 1:  # only short runs share a rank
+            assert np.unique(values[places], return_counts=True)[1].max() < 2 << held.shift
+
+
+@pytest.mark.parametrize("rank_bits", [16, 9, 6])
+@pytest.mark.parametrize("pulled", [False, True])
+def test_long_runs_of_equal_values(rank_bits: int, pulled: bool, monkeypatch: Any) -> None:
+    """Medians within runs, at their ends and between two of them; bounds that stay and move."""
+    monkeypatch.setattr(index, "RANK_BITS", rank_bits)
+    rng = np.random.default_rng(rank_bits)
+    values = np.array([0, 0, 0, 2, 40, 42, 44, 46, 2000, 2000])
+    points = np.concatenate([values[rng.integers(0, 10, (3_000, 4))], clumps(1_000, 4) >> 10 << 1])
+    points[:, 3] = 2 * rng.integers(0, 3, len(points))  # nothing but runs
+    pulls = rng.integers(1, 5, len(points)) if pulled else None
+    field = even_field(points, 2_100, pulls)
+    built = index.build_index(field)
+    assert (built.held.shift > 0) == (rank_bits < 12)
+    seeds = points[rng.permutation(len(points))[:200]]
+    expected = slow_steps(field, seeds)
+    for _ in range(2):
+        np.testing.assert_array_equal(crowd.step_together(built, seeds), expected)
+    with built.scratch(1) as (nest, _):
+        pass
+    for seed, end in zip(seeds, expected, strict=True):
+        nest.lanes.span[0] = len(points) * rng.integers(0, 3)  # marked, or not
+        np.testing.assert_array_equal(crowd.step_together(built, seed[None])[0], end)

@@ -7,13 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import dshift
-from dshift import kernels
+from dshift import kernels, simd
 
 
 def both(kernel: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
@@ -111,3 +113,34 @@ def test_python_calls_no_compiled_function_without_a_way_in() -> None:
     assert python_calls(sources) == []
     wrong = "from dshift.lanes import _pull_of\ndef f(a): return tiles.classify(a), _pull_of(a)"
     assert python_calls(sources | {"new": wrong}) == ["new: classify", "new: _pull_of"]
+
+
+@pytest.mark.parametrize("masks", [True, False])
+@pytest.mark.parametrize("step", [1, -1])
+def test_lanes_cross_where_they_have_counted_enough(
+    masks: bool, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With registers for masks and without: the same rows, lanes and counts as one by one."""
+    monkeypatch.setattr(simd, "_has_mask_registers", lambda: masks)
+
+    @numba.njit
+    def cross(absent: Any, first: int, last: int, needed: Any, places: Any, words: Any) -> int:
+        return simd.find_crossings(absent, first, last, step, needed, 1, places, words)
+
+    random = np.random.default_rng(1)
+    absent = random.integers(0, 2**64, 300, np.uint64, endpoint=False)
+    needed = np.stack([np.zeros(64), -random.integers(0, 200, 64)]).astype(np.int64)
+    lanes, expected = needed[1].copy(), []
+    rows = range(20, 280) if step > 0 else range(279, 19, -1)
+    for row in rows:
+        counts = np.array([(int(absent[row]) >> lane) & 1 == 0 for lane in range(64)])
+        lanes += counts
+        crossed = sum(1 << lane for lane in np.flatnonzero(counts & (lanes == 0)).tolist())
+        if crossed:
+            expected.append((row, crossed))
+    held, places, words = needed.astype(np.uint16), np.zeros(300, int), np.zeros(300, np.uint64)
+    n_found = cross(absent, rows[0], rows[-1] + step, held, places, words)
+    assert list(zip(places[:n_found], words[:n_found], strict=True)) == expected
+    np.testing.assert_array_equal(held[1], lanes.astype(np.uint16))
+    assert not held[0].any()
+    assert cross(absent, 5, 5, held, places, words) == 0
