@@ -186,7 +186,7 @@ def _choose_unit(coords: Int, thresholds: Int) -> tuple[Int, int, int]:
     spans = coords.max(axis=0) - lows
     farthest = min(int(np.max(thresholds)), int(spans.sum()) + 1)
     finest = max(-(-farthest // MAX_REACH), -(-int(spans.max()) // MAX_CODE), 1)
-    divisor = max(tiles.common_divisor(coords, lows), 1)
+    divisor = max(columns.common_divisor(coords, lows), 1)
     # Midpoints of two values are multiples of half the values' common divisor.
     return lows, max(divisor // 2, finest), divisor
 

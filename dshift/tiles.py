@@ -105,21 +105,6 @@ def order_points(points, leaf_size):
 
 
 @jit
-def common_divisor(coords, lows):
-    """Greatest common divisor of all coordinates above `lows`; stops at 2, which even ones have."""
-    divisor = 0
-    for i in range(coords.shape[0]):
-        for k in range(coords.shape[1]):
-            a, b = divisor, coords[i, k] - lows[k]
-            while b != 0:
-                a, b = b, a % b
-            divisor = a
-        if divisor == 2:
-            break
-    return divisor
-
-
-@jit
 def encode_tiles(coords, rows, lows, unit, first, last, codes, residuals):
     """Codes of `coords[rows[first:last]]` in tiles, and what each row loses to rounding.
 

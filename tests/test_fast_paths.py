@@ -6,6 +6,7 @@ few members for sorting, many rows for ranks that several rows share, rare membe
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numba
@@ -336,6 +337,17 @@ def test_columns_are_sorted_whatever_the_keys(bits: int, divisor: int) -> None:
         for rank in np.unique(ranks[:, k]):
             of_rank = values[ranks[:, k] == rank]
             assert len(np.unique(of_rank)) == 1 or len(of_rank) < 2 * 4
+
+
+@given(st.integers(0, 2**32), st.sampled_from([1, 2, 3, 10, 121 * 2**9, 7**9, 2**40, 2**50 + 2]))
+def test_a_common_divisor_is_the_greatest(seed: int, divisor: int) -> None:
+    random = np.random.default_rng(seed)
+    most = random.choice([1, 2, 5, 1_000, 2**52 // divisor + 2])
+    points = random.integers(9) + divisor * random.integers(0, most, random.integers(1, 6, 2))
+    lows = points.min(axis=0)
+    expected = math.gcd(*(points - lows).ravel().tolist())
+    found = columns.common_divisor(index.read_only(points), lows)
+    assert found == expected or (found == 2 and expected == 1)  # it stops at 2
 
 
 @numba.njit
