@@ -35,8 +35,8 @@ ROWS_SHARED_AT_ONCE = 2048
 COPIES_OF_SEEDS = 8
 # Scratch of a thread that has an index, for each sample: lists, masks and members.
 SCRATCH_BYTES = 24
-# For each sample, once: columns while they are sorted, bounds, orders and reaches. They are freed,
-# but `malloc` keeps most of them. Measured: at 120,000 samples they are 30 MiB, with any bins.
+# For each sample, once: what building an index takes beside it (columns while they are sorted,
+# orders, reaches), and `malloc` keeps. Measured, as growth of the peak with the samples.
 BUILDING_BYTES = 208
 # Below this, a file that processes share costs more than the memory it saves.
 WORTH_SHARING_BYTES = 64 * 2**20
