@@ -16,7 +16,11 @@ def locked(path: Path, how: int) -> int:
     """
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            # A link to nowhere would not be found for ever: links are refused.
+            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        except FileNotFoundError:  # who left took the folder away meanwhile
+            continue
         try:
             fcntl.flock(lock, how)
             with suppress(FileNotFoundError):  # taken away by who held it

@@ -190,12 +190,6 @@ class Embedding:
         """Whether points are even integers, and distances exact."""
         return self.kind in EXACT_KINDS
 
-    @property
-    def n_coords(self) -> int:
-        """Coordinates of a point."""
-        dropped = max(1, len(self.segments)) if self.kind == "wasserstein" else 0
-        return self.n_bins - dropped
-
     def place(self, shares: Float) -> Points:
         """Return the points of rows that `share_rows` has prepared."""
         if not self.exact:

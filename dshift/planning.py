@@ -32,9 +32,12 @@ COPIES_WHILE_READING = 1
 COPIES_WHILE_SHARING = 4
 ROWS_SHARED_AT_ONCE = 2048
 # Of the points that a block stands at, and steps from: as they are, in order, moved, and new ones.
-COPIES_OF_SEEDS = 9
+COPIES_OF_SEEDS = 8
 # Scratch of a thread that has an index, for each sample: lists, masks and members.
-SCRATCH_BYTES = 32
+SCRATCH_BYTES = 24
+# For each sample, once: what building an index takes beside it (columns while they are sorted,
+# orders, reaches), and `malloc` keeps. Measured, as growth of the peak with the samples.
+BUILDING_BYTES = 208
 # Below this, a file that processes share costs more than the memory it saves.
 WORTH_SHARING_BYTES = 64 * 2**20
 # Below this, a process reads its samples in a moment, when its first task needs them.
@@ -102,7 +105,7 @@ class Plan:
             return 0
         memo = max(LEAST_MEMO_BYTES, self.matrix_bytes // MEMO_PART)
         index = self.n_samples * self.n_coords * (CODE_BYTES + RANK_BYTES + ORDER_BYTES)
-        scratch = SCRATCH_BYTES * self.n_samples * self.threads
+        scratch = (SCRATCH_BYTES * self.threads + BUILDING_BYTES) * self.n_samples
         return index + min(memo, self._walk_bytes * self.n_seeds) + scratch
 
     @property

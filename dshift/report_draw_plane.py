@@ -25,7 +25,7 @@ def matrix_figure(distances: Array, order: Array) -> Any:
     """Draw the distances between modes, alike ones side by side."""
     order = order[order < len(distances)]
     matrix = distances[np.ix_(order, order)]
-    count, names = len(order), [str(number) for number in order]
+    count, names = len(order), [str(cluster) for cluster in order]
     fig = make_figure(
         560,
         sizing_mode="scale_width",
@@ -53,7 +53,7 @@ def matrix_figure(distances: Array, order: Array) -> Any:
     add_hover(fig, [cells], [("clusters", "@row and @column"), ("distance", "@distance{0.[000]}")])
     if count <= N_NUMBERED:
         light = matrix < 0.48 * matrix.max()
-        source.data["text"] = [number(value) for value in matrix.ravel()]
+        source.data["text"] = [number(distance) for distance in matrix.ravel()]
         source.data["ink"] = np.where(light.ravel(), "#ffffff", INK).tolist()
         fig.text(
             "x", "y", "text", source=source, text_align="center", text_baseline="middle",
@@ -95,7 +95,7 @@ def view_figure(view: View, n_named: int) -> Any:
             "label": view.labels,
             "cluster": view.clusters,
             "distance": view.distances,
-            "color": [cluster_color(int(number)) for number in view.clusters],
+            "color": [cluster_color(int(cluster)) for cluster in view.clusters],
         }
     )
     size = 5 if len(view.labels) > 200 else 9
@@ -111,9 +111,9 @@ def view_figure(view: View, n_named: int) -> Any:
             "x": view.modes[numbers, 0],
             "y": view.modes[numbers, 1],
             "cluster": numbers,
-            "name": [str(number) if number < n_named else "" for number in numbers],
+            "name": [str(mode) if mode < n_named else "" for mode in numbers],
             "size": np.where(named, 18, 7),
-            "color": [cluster_color(int(number)) for number in numbers],
+            "color": [cluster_color(int(mode)) for mode in numbers],
         }
     )
     modes = fig.scatter(

@@ -127,10 +127,9 @@ def note_of(study: Study) -> str:
             f"the {n_labelled:,} samples with a cluster, evenly spread. Sizes count all."
         )
     if not study.compared:
-        notes.append(
-            "The data were not compared with the fingerprint of the result: they are too large to "
-            "be read as a whole here."
-        )
+        known = "fingerprint" in study.result.attrs
+        why = "they are too large to be read as a whole here" if known else "it has none"
+        notes.append(f"The data were not compared with the fingerprint of the result: {why}.")
     return " ".join(notes)
 
 

@@ -6,6 +6,7 @@ import fcntl
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,6 +44,32 @@ def test_a_file_that_went_while_one_waited_is_locked_anew(
     os.close(lock)
     os.close(locked(path, fcntl.LOCK_EX | fcntl.LOCK_NB))
     assert n_open() == n_before
+
+
+def test_a_folder_that_went_before_its_file_was_made_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, mkdir = tmp_path / "deep" / "lock", Path.mkdir
+    made: list[Path] = []
+
+    def make(self: Path, *args: Any, **kwargs: Any) -> None:
+        mkdir(self, *args, **kwargs)
+        made.append(self)
+        if len(made) == 1:  # the last one to leave took it away
+            self.rmdir()
+
+    monkeypatch.setattr(Path, "mkdir", make)
+    lock = locked(path, fcntl.LOCK_EX)
+    assert made == [path.parent] * 2
+    assert os.path.samestat(os.fstat(lock), path.stat())
+    os.close(lock)
+
+
+def test_a_link_to_nowhere_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    path.symlink_to(tmp_path / "gone" / "lock")
+    with pytest.raises(OSError, match="symbolic links"):
+        locked(path, fcntl.LOCK_EX)
 
 
 def test_many_may_share_a_lock(tmp_path: Path) -> None:

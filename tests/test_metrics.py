@@ -247,7 +247,7 @@ def test_the_grid_is_as_fine_as_exact_sums_allow(n_bins: int, total: int | None,
         assert embedding.grid == grid
         assert embedding.exact
         # The farthest two histograms: 1 apart in each coordinate, or 2 in all.
-        assert 2 * grid * embedding.n_coords <= LARGEST_DISTANCE
+        assert 2 * grid * count_coords(kind, None, n_bins) <= LARGEST_DISTANCE
         assert total is None or total > grid or grid % total == 0
 
 
@@ -257,7 +257,7 @@ def test_the_other_geometries_have_no_grid() -> None:
         assert (embedding.grid, embedding.step, embedding.ratios) == (1, 1.0, None)
         assert embedding.metric is metric
         assert not embedding.exact
-        assert embedding.n_coords == 4
+        assert count_coords(kind, np.arange(5.0), 4) == 4
         rows = np.array([[1.0, 1, 1, 1]])
         points, valid = embedding.embed(rows)
         assert points.tolist() == embedding.restore(points).tolist() == [[0.25] * 4]
@@ -300,7 +300,7 @@ def test_unequal_bins_are_scaled_on_the_way_in_and_out() -> None:
 def test_stacked_histograms_come_back_each_for_itself() -> None:
     embedding = make_embedding("wasserstein", 5, STACKED, None, None)
     assert embedding.segments == (3, 2)
-    assert embedding.n_coords == 3
+    assert count_coords("wasserstein", STACKED, 5) == 3
     rows = np.array([[1, 1, 2, 3, 1], [4, 0, 0, 0, 2]])
     points, _ = embedding.embed(rows)
     np.testing.assert_allclose(

@@ -14,7 +14,7 @@ from dshift import report_scan, report_study
 from dshift.metrics import Metric
 from dshift.report_axes import edges_around, make_axes
 from dshift.report_check import check_fingerprint, check_path
-from dshift.report_facts import facts_of, rest_of
+from dshift.report_facts import facts_of, note_of, rest_of
 from dshift.report_map import make_maps
 from dshift.report_study import study
 from dshift.report_sweep import read_sweep
@@ -120,6 +120,17 @@ def test_how_a_bandwidth_was_chosen(result: xr.Dataset) -> None:
     chosen = chosen.assign_attrs(bandwidth_plateau=[0.25, 0.75])
     said = "chosen: middle of the longest plateau, 0.25 to 0.75"
     assert facts(chosen)["Bandwidth"][1] == said
+
+
+def test_why_data_were_not_compared(result: xr.Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = "The data were not compared with the fingerprint of the result: "
+    unknown, rows = result.drop_attrs(deep=False), open_samples(ROWS)
+    assert note_of(study(result, rows)) == ""
+    assert note_of(study(unknown, rows)) == start + "it has none."
+    monkeypatch.setattr(report_study, "MAX_CHECKED_VALUES", ROWS.size - 1)
+    assert note_of(study(unknown, rows)) == start + "it has none."
+    too_large = "they are too large to be read as a whole here."
+    assert note_of(study(result, rows)) == start + too_large
 
 
 def test_without_seeds_there_are_no_steps(result: xr.Dataset) -> None:

@@ -26,6 +26,7 @@ from tests.trust import ROOT
 # Quick ones first, which import little: most errors are seen by them.
 TESTS = {
     "metrics": ["test_metrics", "test_parts", "test_adversarial", "test_oracle_equality"],
+    "edges": ["test_metrics", "test_sources", "test_stack", "test_errors"],
     "modes": ["test_modes", "test_parts", "test_adversarial", "test_oracle_equality"],
     "planning": ["test_planning", "test_parts", "test_errors"],
     "shift": ["test_shift", "test_errors", "test_adversarial", "test_oracle_equality"],
