@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -21,6 +22,11 @@ MOST_SEEDS = 4096
 ENOUGH_BLOCKS_TOGETHER = 8
 LEAST_SEEDS_TOGETHER = 512
 MOST_SEEDS_TOGETHER = 2048
+# Blocks of such seeds take a tenth of a second, and a task costs client, scheduler and worker 10 ms
+# between them: so a task is a run of blocks. Early runs are long, by the blocks that are left for a
+# thread; the last ones are single blocks, for balance.
+MOST_BLOCKS_A_RUN = 8
+RUNS_LEFT_A_THREAD = 4
 # Samples of a share of the labelling: worth a task.
 PART_SAMPLES = 16384
 PART_BYTES = 8 * 2**20
@@ -141,6 +147,17 @@ class Plan:
     def blocks(self, n_seeds: int) -> list[slice]:
         """Return the blocks of the seeds that turned out to be valid."""
         return cut_up(n_seeds, self.block_size)
+
+    def runs(self, blocks: Sequence[slice], width: int) -> list[tuple[slice, ...]]:
+        """Return the blocks in runs, one for each task, to be shared by `width` threads."""
+        runs, done = [], 0
+        while done < len(blocks):
+            fair = (len(blocks) - done) // (RUNS_LEFT_A_THREAD * width)
+            # Where there is no index, a block alone takes long.
+            size = max(1, min(fair, MOST_BLOCKS_A_RUN)) if self.indexed else 1
+            runs.append(tuple(blocks[done : done + size]))
+            done += size
+        return runs
 
     def loads_early(self, n_processes: int) -> bool:
         """Return whether all processes had better load at once, before there is work for them."""
