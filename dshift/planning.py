@@ -22,9 +22,9 @@ MOST_SEEDS = 4096
 ENOUGH_BLOCKS_TOGETHER = 8
 LEAST_SEEDS_TOGETHER = 512
 MOST_SEEDS_TOGETHER = 2048
-# Blocks of such seeds take a tenth of a second, and a task costs client, scheduler and worker 10 ms
-# between them: so a task is a run of blocks. Early runs are long, by the blocks that are left for a
-# thread; the last ones are single blocks, for balance.
+# Blocks of such seeds take a tenth of a second, and a task costs client, scheduler and worker 4 ms
+# of processor time and 5 KB of messages: so a task is a run of blocks. Early runs are long, by the
+# blocks that are left for a thread; the last ones are single blocks, for balance.
 MOST_BLOCKS_A_RUN = 8
 RUNS_LEFT_A_THREAD = 4
 # Samples of a share of the labelling: worth a task.
