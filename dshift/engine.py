@@ -276,25 +276,25 @@ class Cluster:
         # Own seeds are the caller's, and so is what became of each of them.
         light = self.keeps_labels and self._job.seeds.rows is None
 
-        def send(blocks: Sequence[slice]) -> None:
+        def send(runs: Sequence[tuple[slice, ...]]) -> None:
             args = {**self._job_args(), "place": self._place, "light": light}
-            sent = self._submit_all("dshift-shift", tasks.climb_block, blocks, **args)
-            under_way.add(sent, [(block,) for block in blocks])
+            sent = self._submit_all("dshift-shift", tasks.climb_run, runs, **args)
+            under_way.add(sent, runs)
 
         ready = under_way.ended
-        send(blocks)
+        send(self._plan.runs(blocks, self.width))
         for future, under in under_way:
             for done in heard.news():
                 on_done(done)
                 self._board.block_done(done)
             if future.status == "error":
-                error = future.exception()
-                raise error if isinstance(error, DshiftError) else self._failure(under, error)
+                send(self._blocks_to_blame(future, under))
+                continue
             ready.append((future, under))
             for lost in [part for part in ready if part[0].cancelled()]:
                 ready.remove(lost)
                 self._recover(lost[1])
-                send(lost[1])
+                send(self._plan.runs(lost[1], self.width))
             last = not len(under_way)
             if last and len(ready) == 1:
                 try:
@@ -309,6 +309,15 @@ class Cluster:
                 under_way.add([self._submit("dshift-merge", tasks.merge_parts, *parts)], [merged])
                 ready.clear()
         raise AssertionError("unreachable: the last future returns")
+
+    def _blocks_to_blame(self, future: Any, under: tuple[slice, ...]) -> list[tuple[slice, ...]]:
+        """Return a run that failed, block by block: the one at fault is raised when it is alone."""
+        error = future.exception()
+        if isinstance(error, DshiftError):
+            raise error
+        if len(under) == 1 or not future.key[0].startswith("dshift-shift"):
+            raise self._failure(under, error)
+        return [(block,) for block in under]
 
     def _failure(self, under: tuple[slice, ...], error: Exception) -> Exception:
         block = min(under, key=lambda block: block.start)

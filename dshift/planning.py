@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -21,11 +22,17 @@ MOST_SEEDS = 4096
 ENOUGH_BLOCKS_TOGETHER = 8
 LEAST_SEEDS_TOGETHER = 512
 MOST_SEEDS_TOGETHER = 2048
+# Blocks of such seeds take a tenth of a second, and a task costs client, scheduler and worker 4 ms
+# of processor time and 5 KB of messages: so a task is a run of blocks. Early runs are long, by the
+# blocks that are left for a thread; the last ones are single blocks, for balance.
+MOST_BLOCKS_A_RUN = 8
+RUNS_LEFT_A_THREAD = 4
 # Samples of a share of the labelling: worth a task.
 PART_SAMPLES = 16384
 PART_BYTES = 8 * 2**20
-# Of an index, for each coordinate: a code, a rank, and a place in the order of its column.
-CODE_BYTES, RANK_BYTES, ORDER_BYTES = 2, 2, 4
+# Of an index, for each coordinate: a code, a rank, a place in the order of its column, and whether a
+# run of equal values begins there.
+INDEX_BITS = 16 + 16 + 32 + 1
 # Of the rows that are read at a time; some of them at a time become shares, and are placed, moved
 # and hashed: temporaries stay small beside the matrix.
 COPIES_WHILE_READING = 1
@@ -104,7 +111,7 @@ class Plan:
         if not self.indexed:
             return 0
         memo = max(LEAST_MEMO_BYTES, self.matrix_bytes // MEMO_PART)
-        index = self.n_samples * self.n_coords * (CODE_BYTES + RANK_BYTES + ORDER_BYTES)
+        index = self.n_samples * self.n_coords * INDEX_BITS // 8
         scratch = (SCRATCH_BYTES * self.threads + BUILDING_BYTES) * self.n_samples
         return index + min(memo, self._walk_bytes * self.n_seeds) + scratch
 
@@ -144,6 +151,17 @@ class Plan:
     def blocks(self, n_seeds: int) -> list[slice]:
         """Return the blocks of the seeds that turned out to be valid."""
         return cut_up(n_seeds, self.block_size)
+
+    def runs(self, blocks: Sequence[slice], width: int) -> list[tuple[slice, ...]]:
+        """Return the blocks in runs, one for each task, to be shared by `width` threads."""
+        runs, done = [], 0
+        while done < len(blocks):
+            fair = (len(blocks) - done) // (RUNS_LEFT_A_THREAD * width)
+            # Where there is no index, a block alone takes long.
+            size = max(1, min(fair, MOST_BLOCKS_A_RUN)) if self.indexed else 1
+            runs.append(tuple(blocks[done : done + size]))
+            done += size
+        return runs
 
     def loads_early(self, n_processes: int) -> bool:
         """Return whether all processes had better load at once, before there is work for them."""

@@ -35,7 +35,7 @@ from dshift.store import Store
 log = logging.getLogger("dshift")
 Outcome = TypeVar("Outcome")
 
-# Blocks whose modes are merged in one task.
+# Runs of blocks whose modes are merged in one task.
 MERGE_AT_ONCE = 8
 # Seeds of the block that a forecast is made from.
 SEEDS_TO_SAMPLE = 256
@@ -125,12 +125,13 @@ def count_tasks(job: Job, plan: Plan, width: int, *, joined: bool, stored: bool)
     joined, stored : bool
         Whether modes are joined (`valley`), and whether the result is written by the workers.
     """
-    n_merges = -(-(plan.n_blocks - 1) // (MERGE_AT_ONCE - 1))
+    n_runs = len(plan.runs(plan.blocks(plan.n_seeds), width))
+    n_merges = -(-(n_runs - 1) // (MERGE_AT_ONCE - 1))
     n_rest = plan.n_samples - (plan.n_seeds if job.seeds.rows is None else 0)
     n_parts = len(cut_up(n_rest, plan.part_size))
     # The survey; then the places of the seeds, or the totals and the regions of the result.
     n_single = 2 + (len(list(regions(job.samples.shape))) if stored else 0)
-    return n_single + plan.n_blocks + n_merges + (2 if joined else 1) * width + n_parts
+    return n_single + n_runs + n_merges + (2 if joined else 1) * width + n_parts
 
 
 def foresee(job: Job, plan: Plan, rooms: Sequence[Room], n_threads: int, n_tasks: int) -> Forecast:

@@ -70,6 +70,11 @@ def run_share(
         return refusal
 
 
+def climb_run(worker: Any, blocks: tuple[slice, ...], **common: Any) -> Climbed:
+    """Climb from a run of blocks, one after the other; `common` is what `climb_block` takes."""
+    return merge([climb_block(worker, block, **common) for block in blocks])
+
+
 def climb_block(
     worker: Any,
     block: slice,

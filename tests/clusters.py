@@ -19,6 +19,7 @@ import dask
 import numpy as np
 import xarray as xr
 from distributed import Client, LocalCluster
+from distributed.diagnostics.plugin import WorkerPlugin
 
 import dshift
 from dshift import held
@@ -115,6 +116,23 @@ def fail_at_the_first_block(gate: str) -> None:
         return climb_share(stage, block)
 
     tasks.climb_share = climb_or_fail
+
+
+class Poison(WorkerPlugin):
+    """Makes one block kill its worker, and the worker that comes in its place."""
+
+    def __init__(self, start: int, file: Path) -> None:
+        self.start, self.file = start, file
+
+    def setup(self, worker: Any) -> None:
+        from dshift import tasks
+
+        def climb_or_die(stage: Any, block: slice) -> Any:
+            if block.start == self.start and self.file.exists():
+                os.kill(os.getpid(), signal.SIGKILL)
+            return climb_share(stage, block)
+
+        tasks.climb_share = climb_or_die
 
 
 def let_idle_jobs_go_at_once() -> None:

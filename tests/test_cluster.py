@@ -558,8 +558,9 @@ def test_plan_counts_every_task(
         {"data": path, "seeds": ROWS.values[3:40]},
         {"data": many, "seeds": 100, **heavy, "store": tmp_path / "3.zarr"},
     )
-    for case in cases:
-        with settings(block_size=10):
+    # Small blocks are sent in runs.
+    for case, block_size in [(case, 10) for case in cases] + [({"data": path}, 2)]:
+        with settings(block_size=block_size):
             forecast = dshift.plan(**case, bandwidth=1.0, client=client, sample=False)
             with get_task_stream(client) as stream:
                 dshift.fit(**case, bandwidth=1.0, client=client)

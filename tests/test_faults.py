@@ -24,6 +24,7 @@ from clusters import (
     SECONDS,
     TESTS,
     Commands,
+    Poison,
     blocks_told,
     close_gate,
     fail_at_the_first_block,
@@ -45,6 +46,7 @@ import dshift
 from dshift.engine import settings
 from dshift.held import held_tokens
 from dshift.stage import seeds_share, set_stage
+from dshift.threads import name_seeds
 
 ROWS = histograms()
 N_BLOCKS = 12
@@ -262,6 +264,33 @@ def test_a_poisoned_block_is_named_and_the_store_stays_good(
         )
         assert (sum(reused.values()), sum(climbed.values())) == (kept, N_BLOCKS - kept)
     xr.testing.assert_identical(found, expected)
+
+
+def test_a_poisoned_block_is_found_in_its_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dshift.engine.NAMING_SECONDS", SECONDS)
+    place, poison = tmp_path / "r.zarr", tmp_path / "poison"
+    poison.touch()
+    settled = {
+        "distributed.scheduler.allowed-failures": 0,
+        "distributed.scheduler.worker-saturation": 1.0,
+    }
+    with dask.config.set(settled), local(1) as (_, client), settings(block_size=15):
+        # The second of 8 blocks, which begin with a run of two; too few for a merge to be blamed.
+        client.register_plugin(Poison(15, poison))
+        with pytest.raises(dshift.BlockFailed, match="failed with Killed") as caught:
+            dshift.fit(ROWS, 1.0, client=client, store=place)
+        seeds = seeds_share(set_stage(make_job(ROWS, 1.0)), slice(15, 30))
+        assert name_seeds(seeds, own=False) in str(caught.value)
+        assert n_done(place) == 7
+        poison.unlink()
+        found = dshift.fit(ROWS, 1.0, client=client, store=place)
+        climbed, reused = blocks_told(client)
+        assert max(climbed.values()) == 1
+        assert sorted(climbed) == list(range(0, 120, 15))
+        assert len(reused) == 7
+    xr.testing.assert_identical(found, dshift.fit(ROWS, 1.0))
 
 
 def test_a_block_that_raises_is_named_by_its_samples_and_ends_the_job(

@@ -17,8 +17,10 @@ from dshift.planning import (
     ENTRY_BYTES,
     LEAST_WINDOW_BYTES,
     MOST_BLOCKS,
+    MOST_BLOCKS_A_RUN,
     PART_BYTES,
     PART_SAMPLES,
+    RUNS_LEFT_A_THREAD,
     SCRATCH_BYTES,
     WORTH_SHARING_BYTES,
     Forecast,
@@ -54,6 +56,23 @@ def test_blocks_tile_the_seeds_and_stay_few(indexed: bool) -> None:
         assert blocks[-1].stop == n_seeds
         # Fewer turned out to be valid: the blocks are of the same size.
         assert plan.blocks(max(1, n_seeds - 1))[0].stop == min(plan.block_size, max(1, n_seeds - 1))
+
+
+def test_runs_hold_every_block_once_and_leave_single_ones_for_the_end() -> None:
+    for n_blocks in (1, 7, 8, 53, 300, 4096):
+        plan = make_plan(n_blocks, 4, n_blocks, threads=1, block_size=1, indexed=True)
+        blocks = plan.blocks(n_blocks)
+        for width in (1, 2, 16, 500):
+            runs = plan.runs(blocks, width)
+            sizes = [len(run) for run in runs]
+            assert [block for run in runs for block in run] == blocks
+            assert sizes == sorted(sizes, reverse=True)
+            assert max(sizes) <= MOST_BLOCKS_A_RUN
+            assert len(runs) >= min(n_blocks, RUNS_LEFT_A_THREAD * width)
+            assert sizes[-1] == 1
+    assert len(plan.runs(blocks, 2)) < n_blocks / 7
+    bare = make_plan(n_blocks, 4, n_blocks, threads=1, block_size=1, indexed=False)
+    assert bare.runs(blocks, 2) == [(block,) for block in blocks]
 
 
 def check_sizes(size: Callable[[int], int], least: int, enough: int, most: int) -> None:

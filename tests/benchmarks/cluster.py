@@ -1,6 +1,6 @@
 """What a Dask cluster adds to a fit: speed-up, messages, memory of client and scheduler, ceiling.
 
-Run by `python -m tests.benchmarks.cluster`, or one part alone: `... cluster speed` (or bytes,
+Run by `python -m tests.benchmarks.cluster`, or one part alone: `... cluster speed` (or lean, bytes,
 memory, ceiling). Worker processes are real, the data is a Zarr store.
 """
 
@@ -14,9 +14,11 @@ import struct
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import dask
 import xarray as xr
 from distributed import Client, LocalCluster
 
@@ -37,6 +39,14 @@ SEEDS = 480
 # The same seeds in few and in many blocks: the difference is what a block costs.
 FEW_BLOCKS, MANY_BLOCKS = 40, 160
 MIB = 2**20
+# What Dask does in every process however little there is to do: `speed` has it as Dask ships it,
+# `lean` as these settings of Dask's own leave it.
+LEAN = {
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.tick.interval": "500ms",
+    "distributed.admin.system-monitor.interval": "10s",
+    "distributed.worker.memory.monitor-interval": "1s",
+}
 
 
 @contextmanager
@@ -97,21 +107,31 @@ def rows_that_take(least_seconds: float, n: int, folder: Path) -> int:
         n *= 2
 
 
-def speed(n: int, folder: Path) -> list[Row]:
+def _speed_rows(quick: bool, folder: Path) -> int:
+    return QUICK_SPEED_ROWS if quick else rows_that_take(LEAST_SPEED_SECONDS, SPEED_ROWS, folder)
+
+
+def speed(n: int, folder: Path, part: str = "speed") -> list[Row]:
     """Compare one and two threads of this process, and one and two worker processes."""
     seconds = time_everywhere(n, folder)
     rows = [
-        {"part": "speed", "what": f"{where}, N = {n:,}", "value": f"{taken:.1f} s"}
+        {"part": part, "what": f"{where}, N = {n:,}", "value": f"{taken:.1f} s"}
         for where, taken in seconds.items()
     ]
     by_processes = seconds["1 processes"] / seconds["2 processes"]
     to_threads = seconds["2 processes"] / seconds["2 threads"]
     return [
         *rows,
-        _row("speed", "1 to 2 threads", seconds["1 threads"] / seconds["2 threads"], "x"),
-        _row("speed", "1 to 2 processes", by_processes, "x", "at least 1.8"),
-        _row("speed", "2 processes to 2 threads", to_threads, "x", "at most 1.2"),
+        _row(part, "1 to 2 threads", seconds["1 threads"] / seconds["2 threads"], "x"),
+        _row(part, "1 to 2 processes", by_processes, "x", "at least 1.8"),
+        _row(part, "2 processes to 2 threads", to_threads, "x", "at most 1.2"),
     ]
+
+
+def lean(n: int, folder: Path) -> list[Row]:
+    """Compare the same with Dask's periodic work turned down, in its workers too."""
+    with dask.config.set(LEAN):
+        return speed(n, folder, "lean")
 
 
 def _row(part: str, what: str, value: float, unit: str, wanted: str = "") -> Row:
@@ -207,35 +227,41 @@ def memory(sizes: tuple[int, ...], folder: Path) -> list[Row]:
 
 
 def ceiling(n_blocks: int, folder: Path) -> list[Row]:
-    """Have a fit climb blocks of no seeds: sent, told of, merged and drained like any others."""
+    """Have a fit climb blocks of no seeds: sent, told of, merged and drained like any others.
+
+    One to a task, as where threads are many, and in runs, as where they are few.
+    """
     from tests.clusters import make_job
 
     path = write(500, folder)
     note(f"{n_blocks:,} empty blocks")
     job = make_job(path, 1.0, seeds="all", invalid="raise")
+    blocks = [slice(number, number) for number in range(n_blocks)]
+    rows = []
     with cluster(2) as client:
         plan, _ = engine.plan_for(job, client)
-        with engine.choose_executor(job, plan, client, None) as executor:
-            executor.survey()
-            told: list[BlockDone] = []
-            blocks = [slice(number, number) for number in range(n_blocks)]
-            executor.climb(blocks[:8], None, told.append)
-            _, seconds = stopwatch(lambda: executor.climb(blocks, None, told.append))
-    rate = n_blocks / seconds
-    return [
-        _row("ceiling", f"{n_blocks:,} empty blocks", seconds, "s"),
-        _row("ceiling", "a block", 1000 * seconds / n_blocks, "ms"),
-        _row("ceiling", "threads kept busy by blocks of 1 s", rate, ""),
-    ]
+        for cut in (replace(plan, indexed=False), plan):
+            with engine.choose_executor(job, cut, client, None) as executor:
+                executor.survey()
+                told: list[BlockDone] = []
+                executor.climb(blocks[:8], None, told.append)
+                _, seconds = stopwatch(
+                    lambda climb=executor.climb, told=told: climb(blocks, None, told.append)
+                )
+                how = f"in {len(cut.runs(blocks, executor.width)):,} tasks"
+            rows += [
+                _row("ceiling", f"{n_blocks:,} empty blocks {how}", seconds, "s"),
+                _row("ceiling", f"a block {how}", 1000 * seconds / n_blocks, "ms"),
+                _row("ceiling", f"blocks a second {how}", n_blocks / seconds, ""),
+            ]
+    return rows
 
 
 COLUMNS = {"part": ("part", ""), "what": ("what", ""), "value": ("value", ""), "wanted": ("", "")}
 Part = Callable[[bool, Path], list[Row]]
 PARTS: dict[str, Part] = {
-    "speed": lambda quick, folder: speed(
-        QUICK_SPEED_ROWS if quick else rows_that_take(LEAST_SPEED_SECONDS, SPEED_ROWS, folder),
-        folder,
-    ),
+    "speed": lambda quick, folder: speed(_speed_rows(quick, folder), folder),
+    "lean": lambda quick, folder: lean(_speed_rows(quick, folder), folder),
     "bytes": lambda quick, folder: messages(QUICK_BYTES_ROWS if quick else BYTES_ROWS, folder),
     "memory": lambda quick, folder: memory(QUICK_MEMORY_ROWS if quick else MEMORY_ROWS, folder),
     "ceiling": lambda quick, folder: ceiling(QUICK_EMPTY_BLOCKS if quick else EMPTY_BLOCKS, folder),
