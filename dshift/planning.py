@@ -30,8 +30,8 @@ RUNS_LEFT_A_THREAD = 4
 # Samples of a share of the labelling: worth a task.
 PART_SAMPLES = 16384
 PART_BYTES = 8 * 2**20
-# Of an index, for each coordinate: a code, a rank, a place in the order of its column, and whether a
-# run of equal values begins there.
+# Of an index, for each coordinate: a code, a rank, a place in the order of its column, and whether
+# a run of equal values begins there.
 INDEX_BITS = 16 + 16 + 32 + 1
 # Of the rows that are read at a time; some of them at a time become shares, and are placed, moved
 # and hashed: temporaries stay small beside the matrix.

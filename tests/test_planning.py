@@ -158,9 +158,9 @@ def test_bytes_while_reading_count_where_they_are_more() -> None:
 
 
 @pytest.mark.parametrize("n_coords", [0, 1, 64, 65])
-def test_an_index_holds_a_code_a_rank_and_a_place_for_each_coordinate(n_coords: int) -> None:
+def test_an_index_holds_65_bits_for_each_coordinate(n_coords: int) -> None:
     plan = make_plan(1000, n_coords, 0, threads=3, indexed=True)
-    assert plan.index_bytes == 1000 * (n_coords * (2 + 2 + 4) + 3 * SCRATCH_BYTES + BUILDING_BYTES)
+    assert plan.index_bytes == 125 * n_coords * 65 + 1000 * (3 * SCRATCH_BYTES + BUILDING_BYTES)
 
 
 def test_the_memo_is_part_of_the_index_and_bounded() -> None:
@@ -248,7 +248,7 @@ SMALL = Plan(2**20, 64, 2**20, threads=2, block_size=1024)
             replace(SMALL, indexed=True),
             Room("worker 3", 2**20, 2**30),
             "this fit needs 624.0 MiB in one process (512.0 MiB for 1,048,576 points of 64 "
-            "coordinates, 112.0 MiB to work with 2 threads) without an index, and 832.0 MiB more "
+            "coordinates, 112.0 MiB to work with 2 threads) without an index, and 840.0 MiB more "
             "with one. There are 1.0 MiB of memory and 1.0 GiB of disk left in worker 3. Use a "
             "machine or workers with more memory, or with 512.0 MiB of disk and 144.0 MiB of "
             "memory, fewer threads a worker, fewer samples, or coarser bins.",
