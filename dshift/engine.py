@@ -354,9 +354,9 @@ class Cluster:
         self._courier.close()
         gone = self._client.status != "running"
         # Whatever was asked of the scheduler when it went, the caller hears one thing. Of a client
-        # that is closed while it fetches a result, Dask raises a bare RuntimeError.
+        # that is closed while it asks, Dask raises a bare RuntimeError, or that None cannot answer.
         if isinstance(error, CommClosedError | CancelledError) or (
-            gone and type(error) is RuntimeError
+            gone and type(error) in (RuntimeError, AttributeError)
         ):
             raise self._cut_off() from error
         if gone:

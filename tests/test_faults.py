@@ -288,7 +288,8 @@ def test_a_poisoned_block_is_found_in_its_run(
         found = dshift.fit(ROWS, 1.0, client=client, store=place)
         climbed, reused = blocks_told(client)
         assert max(climbed.values()) == 1
-        assert sorted(climbed) == list(range(0, 120, 15))
+        # What a worker tells just before it is killed may be lost with it.
+        assert set(climbed) | set(reused) == set(range(0, 120, 15))
         assert len(reused) == 7
     xr.testing.assert_identical(found, dshift.fit(ROWS, 1.0))
 
