@@ -175,10 +175,10 @@ class Cluster:
         if self._client.status != "running":
             raise self._cut_off()
 
-    def _cut_off(self) -> DshiftError:
+    def _cut_off(self, *, cancelled: bool = False) -> DshiftError:
         scheduler = getattr(self._client.scheduler, "address", "closed")
         lost = f"the connection to the scheduler ({scheduler}) was lost"
-        if self._client.status == "running":
+        if cancelled and self._client.status == "running":
             lost = f"the cluster of {scheduler} was restarted, or its tasks were cancelled"
         return run_failed(lost, self._place, ClusterLost)
 
@@ -358,7 +358,8 @@ class Cluster:
         if isinstance(error, CommClosedError | CancelledError) or (
             gone and type(error) in (RuntimeError, AttributeError)
         ):
-            raise self._cut_off() from error
+            # A client may still take itself for connected when the first answer fails.
+            raise self._cut_off(cancelled=isinstance(error, CancelledError)) from error
         if gone:
             return
         # Whatever goes wrong here must not hide the result or the error.

@@ -45,6 +45,7 @@ from distributed import (
     get_task_stream,
     performance_report,
 )
+from distributed.comm.core import CommClosedError
 
 import dshift
 from dshift import courier, hearing, planning
@@ -213,6 +214,22 @@ def test_a_client_that_is_closed_while_it_fetches_a_result_says_so(
         raise error
 
     monkeypatch.setattr(courier, "ask_hosts", ask_and_be_closed)
+    with (
+        local(1, processes=False) as (_, client),
+        pytest.raises(dshift.ClusterLost, match=r"connection to the scheduler .* was lost"),
+    ):
+        dshift.fit(ROWS, 0.4, client=client)
+
+
+def test_a_line_that_breaks_before_the_client_notices_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A scheduler that is killed: the answer that was waited for can fail first."""
+
+    def ask_in_vain(client: Client, *question: Any) -> list[Any]:
+        raise CommClosedError("in <TCP (closed) ...>: Connection reset by peer")
+
+    monkeypatch.setattr(courier, "ask_hosts", ask_in_vain)
     with (
         local(1, processes=False) as (_, client),
         pytest.raises(dshift.ClusterLost, match=r"connection to the scheduler .* was lost"),
