@@ -56,9 +56,9 @@ def in_samples_order(name: str, value: Any, samples: Samples) -> Any:
         return value
     turned = value.transpose(*samples.dims)
     for dim in samples.dims if turned.shape == samples.shape else ():
-        known = samples.coords.get(dim)
-        given = turned.coords.get(dim)
-        if known is not None and given is not None and not known.variable.equals(given.variable):
+        # By `in`, since xarray gives out numbers for a dimension without coordinates.
+        both = dim in samples.coords and dim in turned.coords
+        if both and not samples.coords[dim].variable.equals(turned.coords[dim].variable):
             raise InvalidInput(
                 f"`{name}` has other coordinates along {dim!r} than the data, or the same ones in "
                 f"another order; take those of the data: {name}.sel({dim}=data[{dim!r}])."

@@ -83,6 +83,7 @@ def plan_for(job: Job, client: Any) -> tuple[Plan, list[Room]]:
         cut.block_size,
         indexed=job.kind in EXACT_KINDS,
         rows_at_once=at_once,
+        row_bytes=samples.n_bins * samples.dtype.itemsize,
     )
     return plan, rooms
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import xarray as xr
 
 from dshift.arguments import (
     Seeds,
@@ -16,8 +17,10 @@ from dshift.arguments import (
     check_seeds,
     check_valley,
     check_weights,
+    in_samples_order,
 )
 from dshift.errors import InvalidInput, InvalidType
+from dshift.sources import open_samples
 
 
 def test_a_number_for_all_samples_or_one_for_each() -> None:
@@ -30,6 +33,21 @@ def test_a_number_for_all_samples_or_one_for_each() -> None:
     assert check_weights(None, (2, 3)) is None
     with pytest.raises(InvalidInput, match=r"one number per sample: shape \(2, 3\) or \(6,\)"):
         check_weights(np.ones((3, 2)), (2, 3))
+
+
+def test_numbers_come_in_the_order_of_the_samples() -> None:
+    data = xr.DataArray(np.ones((2, 3, 4)), dims=("y", "x", "bin"), coords={"y": [5, 6]})
+    samples = open_samples(data, bin_dim="bin")
+    each = xr.DataArray(np.arange(6).reshape(3, 2), dims=("x", "y"))
+    for given in (each, each.assign_coords(y=[5, 6]), each.assign_coords(x=[7, 8, 9])):
+        turned = in_samples_order("weights", given, samples)
+        assert (turned.dims, turned.values.tolist()) == (("y", "x"), [[0, 2, 4], [1, 3, 5]])
+    with pytest.raises(InvalidInput, match="`weights` has other coordinates along 'y' than"):
+        in_samples_order("weights", each.assign_coords(y=[6, 5]), samples)
+    # What does not fit is refused by its shape, later.
+    for other in (each[:2], each.rename(x="z"), each.values):
+        kept = in_samples_order("weights", other, samples)
+        assert sorted(kept.shape) == sorted(other.shape)
 
 
 def test_weights_may_add_up_to_what_a_float_holds() -> None:

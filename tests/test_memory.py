@@ -15,9 +15,10 @@ MIB = 2**20
 
 
 @LINUX
-def test_the_forecast_is_near_the_peak() -> None:
+@pytest.mark.parametrize("point", [(120_000, 32, 1, "uint8"), (60_000, 64, 1, "float64")])
+def test_the_forecast_is_near_the_peak(point: tuple[int, int, int, str]) -> None:
     root = str(Path(__file__).parents[1])
-    measure = "from tests.trust.memory import measure; print(measure(120_000, 32, 1).ratio)"
+    measure = f"from tests.trust.memory import measure; print(measure(*{point}).ratio)"
     said = subprocess.run(
         [sys.executable, "-c", measure], cwd=root, check=True, stdout=subprocess.PIPE, text=True
     )

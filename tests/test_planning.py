@@ -140,21 +140,20 @@ def test_bytes_of_a_plan_without_an_index() -> None:
     assert plan.index_bytes == 0
     # Four numbers a sample for each thread and once more; and the walks of a block, for each.
     walks = WALK_POINTS * 64 * 8 * 100 * 3
-    kept = 4 * 1000 * 64 * 8  # of the reading
-    assert plan.working_bytes == 1000 * 4 * 8 * (3 + 1) + walks + kept
+    assert plan.working_bytes == 1000 * 4 * 8 * (3 + 1) + walks
     assert plan.process_bytes == plan.matrix_bytes + plan.working_bytes
     few = make_plan(1000, 64, 30, threads=3, block_size=100)
     assert few.working_bytes == plan.working_bytes - walks + WALK_POINTS * 64 * 8 * 30 * 3
 
 
-def test_bytes_while_reading_count_where_they_are_more() -> None:
-    plan = make_plan(1000, 64, 300, threads=1, block_size=100)
-    reading = make_plan(1000, 64, 300, threads=1, block_size=100, rows_at_once=10_000)
-    shared = 4 * planning.ROWS_SHARED_AT_ONCE
-    assert reading.reading_bytes == (10_000 + shared) * 64 * ENTRY_BYTES > plan.working_bytes
-    assert reading.working_bytes == reading.reading_bytes
-    short = make_plan(1000, 64, 300, threads=1, block_size=100, rows_at_once=1)
-    assert short.working_bytes == plan.working_bytes
+@pytest.mark.parametrize("n_rows", [1, 10_000])
+def test_bytes_of_the_reading_are_kept(n_rows: int) -> None:
+    plan = make_plan(20_000, 63, 300, threads=1, block_size=100)
+    more = {"rows_at_once": n_rows, "row_bytes": 64 * 2}
+    reading = make_plan(20_000, 63, 300, threads=1, block_size=100, **more)
+    shared = 4 * min(n_rows, planning.ROWS_SHARED_AT_ONCE) * 63 * ENTRY_BYTES
+    assert reading.reading_bytes == 2 * n_rows * 64 * 2 + shared
+    assert reading.working_bytes == plan.working_bytes + reading.reading_bytes
 
 
 @pytest.mark.parametrize("n_coords", [0, 1, 64, 65])
@@ -239,18 +238,18 @@ SMALL = Plan(2**20, 64, 2**20, threads=2, block_size=1024)
         (
             SMALL,
             Room("this process", 2**20),
-            "this fit needs 624.0 MiB in one process (512.0 MiB for 1,048,576 points of 64 "
-            "coordinates, 112.0 MiB to work with 2 threads). There are 1.0 MiB of memory left in "
+            "this fit needs 620.0 MiB in one process (512.0 MiB for 1,048,576 points of 64 "
+            "coordinates, 108.0 MiB to work with 2 threads). There are 1.0 MiB of memory left in "
             "this process. Use a machine or workers with more memory, fewer threads a worker, "
             "fewer samples, or coarser bins.",
         ),
         (
             replace(SMALL, indexed=True),
             Room("worker 3", 2**20, 2**30),
-            "this fit needs 624.0 MiB in one process (512.0 MiB for 1,048,576 points of 64 "
-            "coordinates, 112.0 MiB to work with 2 threads) without an index, and 840.0 MiB more "
+            "this fit needs 620.0 MiB in one process (512.0 MiB for 1,048,576 points of 64 "
+            "coordinates, 108.0 MiB to work with 2 threads) without an index, and 784.0 MiB more "
             "with one. There are 1.0 MiB of memory and 1.0 GiB of disk left in worker 3. Use a "
-            "machine or workers with more memory, or with 512.0 MiB of disk and 144.0 MiB of "
+            "machine or workers with more memory, or with 512.0 MiB of disk and 140.0 MiB of "
             "memory, fewer threads a worker, fewer samples, or coarser bins.",
         ),
     ],

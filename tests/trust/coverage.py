@@ -40,7 +40,8 @@ GROUPS = {
     ),
     "climbing": Group(
         "visited crowd stage labelling result finishing monitor",
-        "test_fast_paths test_labelling test_result test_parts test_held test_monitor test_errors",
+        "test_fast_paths test_labelling test_result test_parts test_held test_monitor test_stage "
+        "test_errors",
     ),
     "stores": Group(
         "redaction unreadable intact store storable locks occupied",

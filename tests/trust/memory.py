@@ -1,4 +1,4 @@
-"""Peaks of memory against the forecast, over a grid of samples, bins and threads.
+"""Peaks of memory against the forecast, over a grid of types, samples, bins and threads.
 
 `python -m tests.trust.memory` prints a table. Each point is fitted in a process of its own, which
 first fits a small part, so that compiled code and libraries are not counted as data, and then gives
@@ -8,6 +8,7 @@ back what `malloc` kept of it: what the fit took from there would not be seen.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from pathlib import Path
 from tests.trust import ROOT
 
 SAMPLES, BINS, THREADS = (20_000, 60_000, 120_000), (32, 64, 128), (1, 2)
+DTYPES = ("uint8", "float64")  # wide ones are read in several blocks
 MIB = 2**20
 
 # The peak is the kernel's own high-water mark, set back once the small fit is over.
@@ -59,13 +61,13 @@ class Peak:
         return self.forecast_bytes / self.peak_bytes
 
 
-def measure(n_samples: int, n_bins: int, threads: int) -> Peak:
+def measure(n_samples: int, n_bins: int, threads: int, dtype: str) -> Peak:
     """Fit in a fresh process, and say what it took."""
     from dshift.demo import synthetic
 
     with tempfile.TemporaryDirectory(prefix="dshift-memory-") as folder:
         path = str(Path(folder) / "data.zarr")
-        counts = synthetic(n_samples, n_bins=n_bins).counts
+        counts = synthetic(n_samples, n_bins=n_bins).counts.astype(dtype)
         counts.to_dataset(name="counts").chunk(sample=8192).to_zarr(path, consolidated=False)
         counts[:2000].to_dataset(name="counts").to_zarr(f"{path}.small", consolidated=False)
         said = subprocess.run(
@@ -84,19 +86,20 @@ def main() -> None:
     parser.add_argument("--samples", type=int, nargs="+", default=SAMPLES)
     parser.add_argument("--bins", type=int, nargs="+", default=BINS)
     parser.add_argument("--threads", type=int, nargs="+", default=THREADS)
+    parser.add_argument("--dtypes", nargs="+", default=DTYPES)
     asked = parser.parse_args()
-    print("samples  bins  threads  forecast MiB  peak MiB  forecast / peak  modes")
+    print("  dtype  samples  bins  threads  forecast MiB  peak MiB  forecast / peak  modes")
     ratios = []
-    for n_samples in asked.samples:
-        for n_bins in asked.bins:
-            for threads in asked.threads:
-                peak = measure(n_samples, n_bins, threads)
-                ratios.append(peak.ratio)
-                print(
-                    f"{n_samples:7d}  {n_bins:4d}  {threads:7d}  {peak.forecast_bytes / MIB:12.1f}"
-                    f"  {peak.peak_bytes / MIB:8.1f}  {peak.ratio:15.2f}  {peak.n_modes:5d}",
-                    flush=True,
-                )
+    grid = itertools.product(asked.dtypes, asked.samples, asked.bins, asked.threads)
+    for dtype, n_samples, n_bins, threads in grid:
+        peak = measure(n_samples, n_bins, threads, dtype)
+        ratios.append(peak.ratio)
+        print(
+            f"{dtype:>7}  {n_samples:7d}  {n_bins:4d}  {threads:7d}  "
+            f"{peak.forecast_bytes / MIB:12.1f}  {peak.peak_bytes / MIB:8.1f}  "
+            f"{peak.ratio:15.2f}  {peak.n_modes:5d}",
+            flush=True,
+        )
     print(f"forecast / peak from {min(ratios):.2f} to {max(ratios):.2f}")
 
 
