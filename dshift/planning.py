@@ -43,6 +43,9 @@ ROWS_SHARED_AT_ONCE = 2048
 COPIES_OF_SEEDS = 8
 # Scratch of a thread that has an index, for each sample: lists, masks and members.
 SCRATCH_BYTES = 24
+# Of the points: what `malloc` keeps between them. Without it, peaks of 120,000 samples of 128 bins
+# in float64 were 3 % above the forecast.
+KEPT_PART = 12
 # For each sample, once: what building an index takes beside it (columns while they are sorted,
 # orders, reaches), and `malloc` keeps. Measured, as growth of the peak with the samples.
 BUILDING_BYTES = 152
@@ -124,7 +127,8 @@ class Plan:
         per_sample = 4 * ENTRY_BYTES * (self.threads + 1)
         paths = self._walk_bytes * min(self.block_size, self.n_seeds) * self.threads
         index = self.index_bytes if indexed else 0
-        return self.n_samples * per_sample + paths + index + self.reading_bytes
+        kept = self.matrix_bytes // KEPT_PART
+        return self.n_samples * per_sample + paths + index + self.reading_bytes + kept
 
     @property
     def working_bytes(self) -> int:
