@@ -35,8 +35,9 @@ PART_BYTES = 8 * 2**20
 INDEX_BITS = 16 + 16 + 32 + 1
 # Of the rows that are read at a time, as they are stored; some of them at a time become shares, and
 # are placed, moved and hashed. All of it is freed, but `malloc` keeps it: with float64 in a Zarr
-# store peaks were higher than with uint8 by 0.7 to 2.3 times what is read at a time.
-COPIES_WHILE_READING = 2
+# store peaks were higher than with uint8 by 0.7 to 2.3 times what is read at a time, and by twice
+# that more on a busy machine.
+COPIES_WHILE_READING = 4
 COPIES_WHILE_SHARING = 4
 ROWS_SHARED_AT_ONCE = 2048
 # Of the points that a block stands at, and steps from: as they are, in order, moved, and new ones.
@@ -225,7 +226,8 @@ def make_plan(
         n_blocks = min(max(1, -(-n_seeds // balanced)), MOST_BLOCKS)
         block_size = max(1, -(-n_seeds // n_blocks))  # no small one at the end
     shared = COPIES_WHILE_SHARING * min(rows_at_once, ROWS_SHARED_AT_ONCE)
-    reading = COPIES_WHILE_READING * rows_at_once * row_bytes + shared * n_coords * ENTRY_BYTES
+    decoded = min(COPIES_WHILE_READING * rows_at_once, n_samples) * row_bytes
+    reading = decoded + shared * n_coords * ENTRY_BYTES
     return Plan(n_samples, n_coords, n_seeds, threads, block_size, indexed, reading)
 
 
