@@ -50,13 +50,17 @@ def spread(key: Any) -> Any:
 
 
 @inlined
+def cut(word: Any, size: Any) -> Any:
+    """Return the first bytes of a word, fewer than 8, with zeros behind."""
+    return word & ((np.uint64(1) << np.uint64(8 * size)) - np.uint64(1))
+
+
+@inlined
 def word_of(data: Any, at: Any, size: Any) -> Any:
     """Return up to 8 bytes as one word, with zeros behind; little-endian, as all that numba has."""
     if at + 8 <= data.size:
         word = word_at(data, at)
-        if size < 8:
-            word &= (np.uint64(1) << np.uint64(8 * size)) - np.uint64(1)
-        return word
+        return word if size >= 8 else cut(word, size)
     word = np.uint64(0)
     for k in range(size):
         word |= np.uint64(data[at + k]) << np.uint64(8 * k)
@@ -64,10 +68,16 @@ def word_of(data: Any, at: Any, size: Any) -> Any:
 
 
 @inlined
+def short_key(word: Any, size: Any) -> Any:
+    """Return the key of a text of up to 7 bytes: the text itself, with its length."""
+    return word | (np.uint64(size) << np.uint64(56))
+
+
+@inlined
 def key_of(data: Any, at: Any, size: Any) -> Any:
-    """Return the key of a text: up to 7 bytes the text itself, with its length; else a hash."""
+    """Return the key of a text, of 8 bytes and more a hash."""
     if size < 8:
-        return word_of(data, at, size) | (np.uint64(size) << np.uint64(56))
+        return short_key(word_of(data, at, size), size)
     key = np.uint64(size)
     for k in range(0, size, 8):
         key = (key ^ word_of(data, at + k, min(8, size - k))) * SPREAD
@@ -84,12 +94,22 @@ def key_labels(labels: Any, keys: Any) -> None:
 
 @inner
 def key_texts(offsets: Any, data: Any, keys: Any) -> Any:
-    """Write the keys of texts; return the bytes of the longest."""
-    longest = 0
-    for i in range(offsets.size - 1):
-        size = offsets[i + 1] - offsets[i]
-        keys[i] = spread(key_of(data, offsets[i], size))
-        longest = max(longest, size)
+    """Write the keys of texts; return the bytes of the longest.
+
+    Where all are short, and words can be read whole, in two loops without a branch.
+    """
+    n, longest = offsets.size - 1, 0
+    for i in range(n):
+        longest = max(longest, offsets[i + 1] - offsets[i])
+    if longest < 8 and offsets[n - 1] + 8 <= data.size:
+        for i in range(n):
+            keys[i] = word_at(data, offsets[i])
+        for i in range(n):
+            size = offsets[i + 1] - offsets[i]
+            keys[i] = spread(short_key(cut(keys[i], size), size))
+    else:
+        for i in range(n):
+            keys[i] = spread(key_of(data, offsets[i], offsets[i + 1] - offsets[i]))
     return longest
 
 
