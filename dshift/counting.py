@@ -222,13 +222,13 @@ def check_counted(table: NDArray[Any], n_bad: int, edges: Float, outside: str) -
             "that are finite and not negative (NaN only where the value is NaN too)."
         )
     if outside == "raise":
-        left_out = table[..., len(edges) - 1 :]
-        over = tuple(range(table.ndim - 1))
-        below, above = map(int, left_out[..., BELOW : ABOVE + 1].sum(axis=over))
-        if below or above:
+        n_bins = len(edges) - 1
+        below, above = (table[..., n_bins + column] for column in (BELOW, ABOVE))
+        if below.any() or above.any():
             raise InvalidInput(
-                f"`data` holds values beyond the `edges` ({below} below {float(edges[0])!r} and "
-                f"{above} above {float(edges[-1])!r} in the first block found); widen `edges`, or "
+                f"`data` holds values beyond the `edges` ({int(below.sum())} below "
+                f"{float(edges[0])!r} and {int(above.sum())} above {float(edges[-1])!r} in the "
+                "first block found); widen `edges`, or "
                 'pass outside="drop" to leave them out or outside="clip" to count them in the '
                 "first and last bin."
             )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,9 +10,10 @@ from numpy.typing import NDArray
 
 from dshift.count_kernels import mark_labels, span_of
 from dshift.errors import InvalidType
-from dshift.hash_kernels import move_keys, number_labels, number_texts
+from dshift.hash_kernels import move_keys, number_ids
 
 FIRST_BITS = 12  # of the slots of a hash table; two more whenever half of them are taken
+BATCH = 2**12  # rows that are numbered at a time: their keys stay in the cache
 
 
 class Groups(NamedTuple):
@@ -89,9 +89,9 @@ def _numbered(
     if not 0 < len(ids) < 2**31:
         return None
     if span is not None:
-        return _number(number_labels, (as_labels(ids),), len(ids))
+        return _number(as_labels(ids), None, len(ids))
     texts = _texts(ids)
-    return None if texts is None else _number(number_texts, texts, len(ids))
+    return None if texts is None else _number(*texts, len(ids))
 
 
 def _texts(ids: Any) -> tuple[NDArray[np.int64], NDArray[np.uint8]] | None:
@@ -111,22 +111,19 @@ def _texts(ids: Any) -> tuple[NDArray[np.int64], NDArray[np.uint8]] | None:
 
 
 def _number(
-    loop: Callable[..., tuple[int, int]], what: tuple[NDArray[Any], ...], n: int
+    ids: NDArray[np.int64], data: NDArray[np.uint8] | None, n: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]] | None:
-    """Run a loop of `hash_kernels` over ever larger tables; None where keys fall together."""
+    """Run `number_ids` over ever larger tables; None where it cannot tell ids apart."""
     codes, found = np.empty(n, np.int32), np.empty(0, np.int64)
+    scratch = np.empty(BATCH, np.uint64), np.empty(BATCH, np.uint32)
     at = n_found = 0
-    keys, held = np.empty(0, np.uint64), np.empty(0, np.int32)
+    slots = np.empty((0, 2), np.uint64)
     for bits in range(FIRST_BITS, 64, 2):
-        larger, free, shift = (
-            np.empty(2**bits, np.uint64),
-            np.full(2**bits, -1, np.int32),
-            64 - bits,
-        )
-        move_keys(keys, held, larger, free, shift)
-        keys, held = larger, free
+        larger, shift = np.empty((2**bits, 2), np.uint64), 64 - bits
+        move_keys(slots, larger, shift)
+        slots = larger
         found = np.concatenate([found, np.empty(2**bits // 2 - len(found), np.int64)])
-        at, n_found = loop(*what, at, codes, keys, held, shift, found, n_found)
+        at, n_found = number_ids(ids, data, at, codes, slots, shift, found, n_found, *scratch)
         if at < 0:
             return None
         if at == n:

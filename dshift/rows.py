@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property, partial, reduce
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from dshift.count_kernels import count_rows, held_rows, weigh_rows
 from dshift.counting import (
     MERGED_AT_ONCE,
+    TILE_COUNTS,
     Extent,
     Finder,
     as_numbers,
@@ -79,9 +80,12 @@ class Rows:
             ids = _all_ids(places) if self.ids is None else self.ids
             table = _lazy_table(self.pieces(), count, ids, places, empty)
         else:
-            parts = self._each(count)
-            ids = _all_ids([found for found, _ in parts]) if self.ids is None else self.ids
-            table = _merge(ids, parts, empty)[1]
+            with _threads() as pool:
+                parts = list(pool.map(count, self.pieces()))
+                ids = self.ids
+                if ids is None:
+                    ids = _all_ids([found for found, _ in parts])
+                table = _merge(ids, parts, empty, pool.map)[1]
         labels = np.asarray(ids) if self.ids is None else self.labels
         return table, {} if labels is None else {self.dims[0]: labels}
 
@@ -91,12 +95,16 @@ class Rows:
 
     def _each(self, function: Callable[[Piece], Any]) -> list[Any]:
         if not self.lazy:
-            with ThreadPoolExecutor(CPU_COUNT, thread_name_prefix="dshift") as pool:
+            with _threads() as pool:
                 return list(pool.map(function, self.pieces()))
         from dask.base import compute
         from dask.delayed import delayed
 
         return list(compute(*map(delayed(function), self.pieces())))
+
+
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(CPU_COUNT, thread_name_prefix="dshift")
 
 
 def _survey_piece(piece: Piece) -> tuple[pd.Index, Extent]:
@@ -157,18 +165,38 @@ def _all_ids(found: Sequence[Any]) -> pd.Index:
     return first.append(others).unique().sort_values()
 
 
-def _merge(ids: pd.Index, parts: Sequence[Partial], empty: NDArray[Any]) -> Partial:
-    """Return the rows of `ids` from partial tables added up: a partial table again."""
+def _merge(
+    ids: pd.Index, parts: Sequence[Partial], empty: NDArray[Any], run: Callable[..., Any] = map
+) -> Partial:
+    """Return the rows of `ids` from partial tables added up: a partial table again.
+
+    With the `map` of a pool, on its threads.
+    """
     whole = [rows for found, rows in parts if found is ids or found.equals(ids)]
     if whole and len(whole) == len(parts):  # as a rule: several times faster
-        return ids, reduce(partial(np.add, dtype=empty.dtype), whole).astype(
-            empty.dtype, copy=False
-        )
+        return ids, _added_up(whole, empty.dtype, run)
     table = zeros_table((len(ids), empty.shape[1]), empty.dtype)
     for found, rows in parts:
         at = ids.get_indexer(found)
         table[at[at >= 0]] += rows[at >= 0]
     return ids, table
+
+
+def _added_up(tables: Sequence[NDArray[Any]], dtype: Any, run: Callable[..., Any]) -> NDArray[Any]:
+    """Return the sum of tables with the same rows."""
+    total = np.empty(tables[0].shape, dtype)
+    step = max(1, TILE_COUNTS // total.shape[1])  # rows that stay in the cache
+
+    def add(rows: range) -> None:
+        for start in rows[::step]:
+            part = slice(start, min(start + step, rows.stop))
+            np.copyto(total[part], tables[0][part])
+            for table in tables[1:]:
+                total[part] += table[part]
+
+    shares = np.linspace(0, len(total), CPU_COUNT + 1, dtype=int).tolist()
+    list(run(add, map(range, shares[:-1], shares[1:])))
+    return total
 
 
 def _lazy_table(

@@ -86,10 +86,11 @@ def _cut_piece(frame: pd.DataFrame, id: str, value: str, weights: str | None) ->
     dtype = frame[id].dtype
     # Whole numbers of NumPy's cannot be missing; those of pandas and Arrow can.
     never = isinstance(dtype, np.dtype) and dtype.kind in "biu"
-    n_missing = 0 if never else int(frame[id].isna().sum())
-    if n_missing:
+    missing = np.zeros(0, np.bool_) if never else frame[id].isna()
+    if missing.any():  # several times faster than their sum
         raise InvalidInput(
-            f"`id` column `{id}` is missing in {n_missing} rows; drop those rows, or fill them in."
+            f"`id` column `{id}` is missing in {missing.sum()} rows; drop those rows, or fill them "
+            "in."
         )
     return frame[id], _column(frame[value]), None if weights is None else _column(frame[weights])
 

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -20,7 +20,7 @@ import dshift.rows
 from dshift.count_kernels import count_rows
 from dshift.counting import make_finder
 from dshift.grouping import _number, _numbered
-from dshift.hash_kernels import SPREAD, number_texts
+from dshift.hash_kernels import SPREAD
 from dshift.histograms import histogram
 from dshift.stacks import stack, unstack
 
@@ -437,9 +437,10 @@ TEXTS = st.one_of(
         st.lists(st.integers(0, 40).map(lambda i: i * 2**57), min_size=1, max_size=40),
     ),
     st.integers(0, 5),
-    st.sampled_from([1, 12]),
+    st.sampled_from([1, 2, 12]),
+    st.sampled_from([1, 5, 2**12]),
 )
-def test_ids_are_numbered_as_pandas_does(ids: list[Any], cut: int, bits: int) -> None:
+def test_ids_are_numbered_as_pandas_does(ids: list[Any], cut: int, bits: int, batch: int) -> None:
     column = pd.Series(ids * 2).iloc[min(cut, len(ids)) :]
     if isinstance(ids[0], str):
         column = column.astype("string[pyarrow]")
@@ -453,13 +454,14 @@ def test_ids_are_numbered_as_pandas_does(ids: list[Any], cut: int, bits: int) ->
         codes, unique = pd.factorize(one)
         with pytest.MonkeyPatch.context() as small:
             small.setattr("dshift.grouping.FIRST_BITS", bits)  # few slots: the table grows
+            small.setattr("dshift.grouping.BATCH", batch)
             numbered = _numbered(one, None if isinstance(ids[0], str) else (0, 1))
         assert numbered is not None
         np.testing.assert_array_equal(numbered[0], codes)
         assert one.array.take(numbered[1]).tolist() == list(unique)
 
 
-def test_long_texts_of_one_hash_are_told_apart() -> None:
+def test_long_texts_of_one_hash_are_left_to_pandas() -> None:
     """Made so that the hashes are equal: they are no valid UTF-8, which the loop does not mind."""
 
     def mixed(word: int) -> int:
@@ -472,23 +474,51 @@ def test_long_texts_of_one_hash_are_told_apart() -> None:
     some = (b"one word", b"and more", b"or other")
     first, second, other = (int.from_bytes(word, "little") for word in some)
     before_last = mixed(16 ^ first) ^ second
+    text_of_two = text(first, second)
     same_length = text(other, before_last ^ mixed(16 ^ other))
     longer = text(first, second, before_last ^ mixed(mixed(24 ^ first) ^ second))
-    texts = [longer, text(first, second), same_length] * 2
-    offsets = np.cumsum([0, *map(len, texts)])
-    data = np.frombuffer(b"".join(texts), np.uint8)
-    codes, rows = _number(number_texts, (offsets, data), len(texts))
-    assert codes.tolist() == [0, 1, 2, 0, 1, 2]
-    assert rows.tolist() == [0, 1, 2]
+    for texts, told_apart in (
+        ([text_of_two, b"short", same_length], False),
+        ([text_of_two, b"short", longer], False),
+        ([longer, b"short", text_of_two], False),
+        ([text_of_two, b"short", text_of_two], True),
+    ):
+        offsets = np.cumsum([0, *map(len, texts)])
+        data = np.frombuffer(b"".join(texts), np.uint8)
+        assert (_number(offsets, data, len(texts)) is not None) == told_apart
+
+
+def unspread(key: int) -> int:
+    """Return the whole number whose key this is: `spread`, undone."""
+    inverse = pow(int(SPREAD), -1, 2**64)
+    word = (key * inverse) % 2**64
+    number = ((word ^ (word >> 32)) * inverse) % 2**64
+    return number - 2**64 if number >= 2**63 else number
+
+
+@given(
+    st.integers(1, 6),
+    st.lists(st.integers(0, 63), min_size=1, max_size=64),
+    st.sampled_from([1, 3, 64]),
+)
+@example(2, [16, 16, 16, 16, 16, 32], 3)  # the last one is that of a free slot, two ahead
+def test_keys_that_free_slots_have_are_numbered_too(bits: int, high: list[int], batch: int) -> None:
+    """Of those keys all but the upper bits are 0. Many fall into one slot, or the last ones."""
+    ids = pd.Series([unspread(number << 58) for number in high * 2])
+    with pytest.MonkeyPatch.context() as small:
+        small.setattr("dshift.grouping.FIRST_BITS", bits)
+        small.setattr("dshift.grouping.BATCH", batch)
+        numbered = _numbered(ids, (0, 1))
+    assert numbered is not None
+    codes, unique = pd.factorize(ids)
+    np.testing.assert_array_equal(numbered[0], codes)
+    assert ids.array.take(numbered[1]).tolist() == list(unique)
 
 
 def test_ids_whose_keys_fall_together_are_left_to_pandas() -> None:
     """Slots are known to whoever reads the code: ids that all want one must not take for ever."""
     n = 3000
-    unspread = pow(int(SPREAD), -1, 2**64)
-    # Undo the two spreads of `slot_of` for products that are all small.
-    halves = [(i * unspread) % 2**64 for i in range(n)]
-    keys = np.array([((h ^ (h >> 32)) * unspread) % 2**64 for h in halves], np.uint64).view("i8")
+    keys = np.array([unspread(i) for i in range(n)])
     numbers = np.tile(keys, 9)
     assert _numbered(pd.Series(numbers), (0, 1)) is None
     frame = pd.DataFrame({"k": numbers, "v": 1.5})
