@@ -13,14 +13,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dshift.chains import Chain, change_members, choose_state, count_changed, make_chain
+from dshift.batches import Batch, begin_batch, end_of_run, fill_lanes, make_batch
+from dshift.chains import Chain, choose_state, count_members, make_chain
 from dshift.kernels import inner, jit
-from dshift.lanes import Lanes, begin_lanes, full_or_apart, make_lanes, mark_members, take_medians
+from dshift.lanes import Lanes, make_lanes, take_medians
 from dshift.simd import LANES, QUERIES, popcount
-from dshift.tiles import classify, enclose, encode_points, nearer
+from dshift.tiles import classify, decide, enclose, encode_points
 
-SPLIT_WORK = 1 << 17  # points x open rows above which a group is worth splitting
-SPLIT_POINTS = 16  # and the fewest points for it
+SPLIT_WORK = 1 << 13  # points x open rows above which a group is worth splitting
+SPLIT_POINTS = 8  # and the fewest points for it
 DEEPEST = 16  # splits in four: more than any number of points in memory has
 
 _NONE = np.uint64(0)
@@ -37,15 +38,20 @@ class Groups(NamedTuple):
     inside: Any  # (depths, 4, tiles) uint64: inside for all points of a part
     unsure: Any  # (depths, 4, tiles) uint64: open for them
     common: Any  # (tiles,) uint64: members that all points of the group have
-    codes: Any  # (4, p) uint16: of centres, or of points
-    slack: Any  # (4,) uint16
+    centres: Any  # (4, p) uint16: codes
+    radii: Any  # (4,) uint16
+    corners: Any  # (2, p) int64: of the box around a part
+    distances: Any  # (4, 64) uint16: of a tile's rows
+    codes: Any  # (LANES, p) uint16: of points
+    slack: Any  # (LANES,) uint16
     n_pairs: Any  # (1,) int64: distances evaluated
 
 
 class Nest(NamedTuple):
-    """Scratch of a thread, in three parts: what a function is passed, it has to be compiled for."""
+    """Scratch of a thread, in four parts: what a function is passed, it has to be compiled for."""
 
     groups: Groups
+    batch: Batch
     chain: Chain
     lanes: Lanes
 
@@ -54,7 +60,8 @@ def count_depths(n_points: int) -> int:
     """Return how deep groups of so many points are nested at most."""
     depths = 2
     while n_points > SPLIT_POINTS and depths < DEEPEST:
-        n_points = -(-n_points // QUERIES)
+        unit = LANES if n_points > LANES else 1
+        n_points = unit * -(-n_points // (unit * QUERIES))
         depths += 1
     return depths
 
@@ -71,14 +78,20 @@ def make_nest(n_rows: int, n_columns: int, n_points: int) -> Nest:
         inside=np.empty((depths, QUERIES, n_tiles), np.uint64),
         unsure=np.empty((depths, QUERIES, n_tiles), np.uint64),
         common=np.zeros(n_tiles, np.uint64),
-        codes=np.zeros((QUERIES, n_columns), np.uint16),
-        slack=np.zeros(QUERIES, np.uint16),
+        centres=np.zeros((QUERIES, n_columns), np.uint16),
+        radii=np.zeros(QUERIES, np.uint16),
+        corners=np.zeros((2, n_columns), np.int64),
+        distances=np.zeros((QUERIES, LANES), np.uint16),
+        codes=np.zeros((LANES, n_columns), np.uint16),
+        slack=np.zeros(LANES, np.uint16),
         n_pairs=np.zeros(1, np.int64),
     )
+    batch = make_batch(n_rows, groups.common)
     return Nest(
         groups=groups,
+        batch=batch,
         chain=make_chain(n_rows, n_columns),
-        lanes=make_lanes(n_rows, n_columns, min(n_rows, 1 << 16)),
+        lanes=make_lanes(n_rows, n_columns, min(n_rows, 1 << 16), batch.places),
     )
 
 
@@ -98,19 +111,27 @@ def _open_all(n_rows, groups):
 
 @inner
 def _divide(held, groups, points, depth, start, stop):
-    """Cut points start..stop - 1 in four, and find out how the open rows lie to each part."""
+    """Cut points start..stop - 1 in four, and find out how the open rows lie to each part.
+
+    Parts of more points than a batch has are whole batches.
+    """
+    unit = LANES if stop - start > LANES else 1
+    n_units = (stop - start + unit - 1) // unit
     for part in range(QUERIES + 1):
-        groups.bounds[depth, part] = start + part * (stop - start) // QUERIES
+        bound = start + part * n_units // QUERIES * unit
+        groups.bounds[depth, part] = min(bound, stop)
     groups.part[depth] = 0
-    enclose(held, points, groups.bounds[depth], groups.codes, groups.slack)
+    low, high = groups.corners[0], groups.corners[1]
+    enclose(held, points, groups.bounds[depth], low, high, groups.centres, groups.radii)
     n_open = groups.n_open[depth]
     classify(
         held,
         groups.which[depth],
         groups.words[depth],
         n_open,
-        groups.codes,
-        groups.slack,
+        groups.centres,
+        groups.radii,
+        groups.distances,
         groups.inside[depth],
         groups.unsure[depth],
     )
@@ -142,88 +163,68 @@ def _leave(groups, depth, part):
 
 
 @inner
-def _decide(held, groups, points, depth, first, last):
-    """Decide the open rows of a group for up to four of its points, first..last - 1."""
-    which, words, n_open = groups.which[depth], groups.words[depth], groups.n_open[depth]
-    inside, unsure = groups.inside[depth], groups.unsure[depth]
-    encode_points(held, points, first, last, groups.codes, groups.slack)
-    classify(held, which, words, n_open, groups.codes, groups.slack, inside, unsure)
-    groups.n_pairs[0] += (last - first) * n_open * LANES
-    for j in range(first, last):
-        for i in range(n_open):
-            if unsure[j - first, i] != _NONE:
-                tile = np.int64(which[i])
-                inside[j - first, i] |= nearer(held, points[j], tile, unsure[j - first, i])
+def _decide(held, groups, batch, points, depth, depth_of_batch, start, stop):
+    """Decide the open rows of a group for its points, start..stop - 1: lanes of the batch."""
+    first = start - batch.start[0]
+    fill_lanes(batch, groups.which[depth_of_batch], first, first + stop - start)
+    encode_points(held, points, start, stop, groups.codes, groups.slack)
+    decide(held, groups, batch, depth, points, start, stop)
+    groups.n_pairs[0] += (stop - start) * groups.n_open[depth] * LANES
+    groups.part[depth] = QUERIES
 
 
 @inner
-def _fill_lane(groups, members, depth, number):
-    """Make the members of the point `number` of four those of a lane."""
-    common, which = groups.common, groups.which[depth]
-    for tile in range(common.shape[0]):
-        members[tile] = common[tile]
-    for i in range(groups.n_open[depth]):
-        members[which[i]] |= groups.inside[depth, number, i]
+def _move(held, nest, stop, moved):
+    """Move the points of the batch, of which the last is stop - 1."""
+    batch, chain, lanes = nest.batch, nest.chain, nest.lanes
+    first, n_lanes = np.int64(0), stop - batch.start[0]
+    while first < n_lanes:
+        last = end_of_run(batch, first, n_lanes)
+        state = choose_state(chain, batch, first)
+        count_members(held, chain, state, batch, first, last, lanes.size, lanes.below)
+        take_medians(held, chain, state, batch, lanes, first, last, moved)
+        first = last
 
 
 @inner
-def _count_lanes(held, chain, state, lanes, n_lanes):
-    """Note sizes of lanes, and the pull of their members below the bounds, or at them too."""
-    members, below, sizes = lanes.members, lanes.below, lanes.size
-    for lane in range(n_lanes):
-        change_members(chain.members[state], members[lane], chain.changed, chain.n_changed)
-        count_changed(held, chain, state)
-        sizes[lane, 0], sizes[lane, 1] = chain.size[state, 0], chain.size[state, 1]
-        for k in range(below.shape[1]):
-            below[0, k, lane] = chain.counts[state, 0, k]
-            below[1, k, lane] = chain.counts[state, 1, k]
-
-
-@inner
-def _move(held, chain, lanes, moved, stop):
-    """Move the points of the lanes that are filled: the last is stop - 1."""
-    n_lanes = lanes.filled[0]
-    if n_lanes == 0:
-        return
-    state = choose_state(chain, lanes.members[0])
-    _count_lanes(held, chain, state, lanes, n_lanes)
-    mark_members(lanes.members, n_lanes, lanes.listing.masks, lanes.listing.possible)
-    bounds, counts = chain.bounds[state], chain.counts[state]
-    take_medians(held, bounds, counts, lanes, n_lanes, moved, stop - n_lanes)
-    begin_lanes(lanes.members, lanes.filled)
+def _step_points(held, nest, points, moved):
+    """See `step_points`, which counts references to arrays."""
+    groups, batch = nest.groups, nest.batch
+    depth, depth_of_batch = np.int64(0), np.int64(-1)
+    start, stop, n_rows = np.int64(0), points.shape[0], held.rows.shape[0]
+    end_of_batch = stop
+    _open_all(n_rows, groups)
+    entered = True
+    while depth >= 0:
+        if entered:
+            n_points = stop - start
+            if depth_of_batch < 0 and n_points <= LANES:
+                begin_batch(batch, groups.which[depth], groups.n_open[depth], start)
+                depth_of_batch, end_of_batch = depth, stop
+            few = n_points <= SPLIT_POINTS or n_points * n_rows <= SPLIT_WORK
+            if depth_of_batch >= 0 and few:
+                _decide(held, groups, batch, points, depth, depth_of_batch, start, stop)
+            else:
+                _divide(held, groups, points, depth, start, stop)
+        part = groups.part[depth]
+        if part == QUERIES:
+            if depth == depth_of_batch:
+                _move(held, nest, end_of_batch, moved)
+                depth_of_batch = np.int64(-1)
+            depth -= 1
+            if depth >= 0:
+                _leave(groups, depth, groups.part[depth] - 1)
+            entered = False
+            continue
+        groups.part[depth] += 1
+        start, stop = groups.bounds[depth, part], groups.bounds[depth, part + 1]
+        entered = start < stop
+        if entered:
+            n_rows = _enter(groups, depth, part)
+            depth += 1
 
 
 @jit
 def step_points(held, nest, points, moved):
     """moved[j] = the next point of points[j], for all of them; `moved` begins as a copy."""
-    groups, lanes = nest.groups, nest.lanes
-    depth = np.int64(0)  # a plain 0 would have functions compiled for that very number
-    _open_all(held.rows.shape[0], groups)
-    _divide(held, groups, points, depth, depth, points.shape[0])
-    while depth >= 0:
-        part = groups.part[depth]
-        if part == QUERIES:
-            depth -= 1
-            if depth >= 0:
-                _leave(groups, depth, groups.part[depth] - 1)
-            continue
-        groups.part[depth] += 1
-        start, stop = groups.bounds[depth, part], groups.bounds[depth, part + 1]
-        if start == stop:
-            continue
-        n_rows = _enter(groups, depth, part)
-        n_points = stop - start
-        if n_points > SPLIT_POINTS and n_points * n_rows > SPLIT_WORK:
-            depth += 1
-            _divide(held, groups, points, depth, start, stop)
-            continue
-        for first in range(start, stop, QUERIES):
-            last = min(first + QUERIES, stop)
-            _decide(held, groups, points, depth + 1, first, last)
-            for j in range(first, last):
-                _fill_lane(groups, lanes.members[lanes.filled[0]], depth + 1, j - first)
-                if full_or_apart(lanes.members, lanes.filled[0]):
-                    _move(held, nest.chain, lanes, moved, j)
-                lanes.filled[0] += 1
-        _leave(groups, depth, part)
-    _move(held, nest.chain, lanes, moved, points.shape[0])
+    _step_points(held, nest, points, moved)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dshift.batches import mark_rows
 from dshift.columns import places_of
 from dshift.kernels import inlined, inner
 from dshift.listing import (
@@ -34,9 +35,9 @@ FEW = 16  # members that are sorted rather than walked to
 FEW_OF = 2048  # and one more for so many rows, since lists are longer where members are rare
 SPARSE = 2  # ranks are marked first if possible rows are fewer than this part of those looked at
 LONG = 64  # rows of a run that a bound stays at as long as any median is there
-APART = 3  # points move together if they share at least this part of their members
 CROSSED = 1024  # rows of a list that are counted at a time
-FARTHEST = 60_000  # members between bound and median that 16 bits count
+FARTHEST = 60_000  # members that 16 bits count before they begin anew
+ELSEWHERE = 1 << 62  # more members than any lane needs
 
 _ONE = np.uint64(1)
 _NONE = np.uint64(0)
@@ -45,30 +46,31 @@ _NONE = np.uint64(0)
 class Lanes(NamedTuple):
     """Scratch for the points that are moved together."""
 
-    members: Any  # (LANES + 1, tiles) uint64: of each lane, and of the next point
-    filled: Any  # (1,) int64: how many lanes have members
     size: Any  # (LANES, 2) int64: number of members, and their pull
     below: Any  # (2, p, LANES) int64: pull of the members below the bound, or at it too
+    columns: Any  # (p + 1,) int64: those whose medians have to be looked for
     span: Any  # (1,) int64: places of a column that were looked at for the last points
     listing: Listing
-    needed: Any  # (2, LANES) uint16: minus the members that a lane still needs, in each direction
+    more: Any  # (2, LANES) int64: the members that a lane still needs, in each direction
+    needed: Any  # (2, LANES) uint16: minus these, or as many as are counted at a time
     places: Any  # (CROSSED,) int64: where rows are listed with which lanes had what they need
     crossed: Any  # (CROSSED,) uint64: those lanes
     middles: Any  # (2, LANES) int64: pulls that the lower and the upper median have to reach
     at: Any  # (LANES,) int64: where the lower median is listed
     found: Any  # (2, LANES) int64: slots of the lower and the upper median
     before: Any  # (LANES,) int64: pull of the members before the lower median
+    few: Any  # (3, most of few) int64: slots, values and pulls of members that are sorted
 
 
-def make_lanes(n_rows: int, n_columns: int, n_ranks: int) -> Lanes:
-    """Return scratch."""
+def make_lanes(n_rows: int, n_columns: int, n_ranks: int, places: Any) -> Lanes:
+    """Return scratch; `places` are those of the batch."""
     return Lanes(
-        members=np.zeros((LANES + 1, -(-n_rows // LANES)), np.uint64),
-        filled=np.zeros(1, np.int64),
         size=np.zeros((LANES, 2), np.int64),
         below=np.zeros((2, n_columns, LANES), np.int64),
+        columns=np.zeros(n_columns + 1, np.int64),
         span=np.zeros(1, np.int64),
-        listing=make_listing(n_rows, n_columns, n_ranks),
+        listing=make_listing(n_rows, n_columns, n_ranks, places),
+        more=np.zeros((2, LANES), np.int64),
         needed=np.zeros((2, LANES), np.uint16),
         places=np.zeros(CROSSED, np.int64),
         crossed=np.zeros(CROSSED, np.uint64),
@@ -76,54 +78,13 @@ def make_lanes(n_rows: int, n_columns: int, n_ranks: int) -> Lanes:
         at=np.zeros(LANES, np.int64),
         found=np.zeros((2, LANES), np.int64),
         before=np.zeros(LANES, np.int64),
+        few=np.zeros((3, most_of_few(n_rows)), np.int64),
     )
 
 
-# ---------------------------------------------------------------- members
-
-
-@inner
-def full_or_apart(members, n_lanes):
-    """Whether the lane behind the last one has no place, or shares too little with the first."""
-    if n_lanes == LANES:
-        return True
-    n_shared, n_new = 0, 0
-    for tile in range(members.shape[1]):
-        n_shared += np.int64(popcount(members[0, tile] & members[n_lanes, tile]))
-        n_new += np.int64(popcount(members[n_lanes, tile]))
-    return APART * n_shared < n_new
-
-
-@inner
-def begin_lanes(members, filled):
-    """Begin anew with the members behind the last lane."""
-    for tile in range(members.shape[1]):
-        members[0, tile] = members[filled[0], tile]
-    filled[0] = 0
-
-
-@inner
-def mark_members(members, n_lanes, masks, possible):
-    """Fill masks and possible rows from the members of all lanes."""
-    everyone = ~_NONE >> np.uint64(LANES - n_lanes)
-    for tile in range(possible.shape[0]):
-        shared, some = ~_NONE, _NONE
-        for lane in range(n_lanes):
-            shared &= members[lane, tile]
-            some |= members[lane, tile]
-        possible[tile] = some
-        word = some
-        while word != _NONE:
-            lane = lowest_bit(word)
-            masks[tile * LANES + lane] = everyone * ((shared >> np.uint64(lane)) & _ONE)
-            word &= word - _ONE
-        if some == shared:
-            continue
-        for lane in range(n_lanes):
-            word, bit = members[lane, tile] & ~shared, _ONE << np.uint64(lane)
-            while word != _NONE:
-                masks[tile * LANES + lowest_bit(word)] |= bit
-                word &= word - _ONE
+def most_of_few(n_rows: int) -> int:
+    """Return how many members are sorted rather than walked to, among so many rows."""
+    return FEW + n_rows // FEW_OF
 
 
 @inlined
@@ -136,15 +97,33 @@ def _pull_of(pulls, slot):
 
 
 @inner
-def _cross_lanes(held, listing, k, side, pending, needed, places, crossed, at):
-    """at[lane] = where the row is listed with which a pending lane has what it needs."""
-    step = 1 - 2 * side
+def _begin_counting(more, needed, side, first, last):
+    """Set what lanes count up to 0, of what they need more; 16 bits need not hold all of it."""
+    for lane in range(first, last):
+        needed[side, lane] = -min(more[side, lane], FARTHEST)
+
+
+@inner
+def _end_counting(more, needed, side, first, last):
+    """Take off what lanes have counted."""
+    for lane in range(first, last):
+        begun = min(more[side, lane], FARTHEST)
+        more[side, lane] -= (begun + np.int64(needed[side, lane])) & 0xFFFF
+
+
+@inner
+def _cross_lanes(held, lanes, k, side, pending, first, last):
+    """lanes.at[lane] = where the row is listed with which a pending lane has what it needs."""
+    listing, needed, places, crossed = lanes.listing, lanes.needed, lanes.places, lanes.crossed
+    step, n_counted, at = 1 - 2 * side, 0, lanes.at
     i = end = listing.ends[side]  # where the list begins
+    _begin_counting(lanes.more, needed, side, first, last)
     while pending != _NONE:
         if i == end:
             end = list_more(held, listing, k, side)
         stop = i + step * min(abs(end - i), CROSSED)
         n_found = find_crossings(listing.absent, i, stop, step, needed, side, places, crossed)
+        n_counted += abs(stop - i)
         i = stop
         for j in range(n_found):
             now = crossed[j] & pending
@@ -152,6 +131,10 @@ def _cross_lanes(held, listing, k, side, pending, needed, places, crossed, at):
             while now != _NONE:
                 at[lowest_bit(now)] = places[j]
                 now &= now - _ONE
+        if n_counted >= FARTHEST - CROSSED:
+            _end_counting(lanes.more, needed, side, first, last)
+            _begin_counting(lanes.more, needed, side, first, last)
+            n_counted = 0
 
 
 @inner
@@ -177,19 +160,17 @@ def _cross_lane(held, listing, k, side, lane, before, need):
 
 
 @inner
-def _medians_of_few(held, masks, possible, lane, n_members, total, result):
+def _medians_of_few(held, batch, few, lane, total, result):
     """Medians of few members, by sorting their values."""
-    slots = np.empty(n_members, np.int64)
+    slots, values, pulls = few[0], few[1], few[2]
     n = 0
-    for tile in range(possible.shape[0]):
-        word = possible[tile]
+    for tile in range(batch.places.shape[0]):
+        place = batch.places[tile]
+        word = batch.common[tile] if place == batch.n_open[0] else batch.members[place, lane]
         while word != _NONE:
-            slot = tile * LANES + lowest_bit(word)
+            slots[n] = tile * LANES + lowest_bit(word)
             word &= word - _ONE
-            if (masks[slot] >> np.uint64(lane)) & _ONE != _NONE:
-                slots[n] = slot
-                n += 1
-    values, pulls = np.empty(n, np.int64), np.empty(n, np.int64)
+            n += 1
     lower, upper = (total + 1) // 2, total // 2 + 1
     for k in range(result.shape[0]):
         for i in range(n):
@@ -212,24 +193,24 @@ def _medians_of_few(held, masks, possible, lane, n_members, total, result):
 
 
 @inner
-def _all_settled(middles, below, n_lanes, k):
+def _all_settled(middles, below, first, last, k):
     """Whether both medians of every lane that walks are among the members at the bound."""
     n_open = 0
-    for lane in range(n_lanes):
+    for lane in range(first, last):
         n_open += np.int64(below[0, k, lane] >= middles[0, lane])
         n_open += np.int64(below[1, k, lane] < middles[1, lane])
     return n_open == 0
 
 
 @inner
-def _direct_lanes(needed, middles, below, alone, n_lanes, k, walking):
+def _direct_lanes(more, middles, below, alone, first, last, k, walking):
     """Set what lanes need to come to their lower medians from where the list begins.
 
-    Returns which of the lanes `walking` go up and which down, the lanes with members at the bound,
-    and how many members the farthest needs.
+    Returns which of the lanes `walking` go up and which down, and the lanes with members at the
+    bound.
     """
-    farthest, upwards, downwards, here = 0, _NONE, _NONE, _NONE
-    for lane in range(n_lanes):
+    upwards, downwards, here = _NONE, _NONE, _NONE
+    for lane in range(first, last):
         lower, bit = middles[0, lane], np.uint64(lane)
         before = below[0, k, lane]
         behind = below[1, k, lane] if alone else before
@@ -238,16 +219,13 @@ def _direct_lanes(needed, middles, below, alone, n_lanes, k, walking):
         upwards |= (walks * np.uint64(up)) << bit
         downwards |= (walks * np.uint64(down)) << bit
         here |= np.uint64(behind > before) << bit
-        more = max(lower - behind, before - lower + 1)  # below 1 for a lane that is there
-        farthest = max(farthest, more * np.int64(walks))
-        # Lanes that go the other way do not come to 0 within FARTHEST members.
-        needed[0, lane] = -more if up else 1
-        needed[1, lane] = -more if down else 1
-    return upwards, downwards, here, farthest
+        more[0, lane] = lower - behind if up else ELSEWHERE
+        more[1, lane] = before - lower + 1 if down else ELSEWHERE
+    return upwards, downwards, here
 
 
 @inner
-def _find_in_column(held, lanes, n_lanes, k, alone, walking):
+def _find_in_column(held, lanes, first, last, k, alone, walking):
     """Rows of the lower and the upper median in column k, of the lanes `walking`."""
     middles, below, at, found, listing = (
         lanes.middles,
@@ -257,18 +235,16 @@ def _find_in_column(held, lanes, n_lanes, k, alone, walking):
         lanes.listing,
     )
     middle = listing.listed.shape[0] // 2
-    upwards, downwards, here, farthest = _direct_lanes(
-        lanes.needed, middles, below, alone, n_lanes, k, walking
+    upwards, downwards, here = _direct_lanes(
+        lanes.more, middles, below, alone, first, last, k, walking
     )
     listing.absent[middle] = ~here
-    together = held.pulls.shape[0] == 0 and farthest < FARTHEST
+    together = held.pulls.shape[0] == 0
     if together:
         for side in range(2):  # one after the other in so many words would be compiled twice
             pending = downwards if side else upwards
-            _cross_lanes(
-                held, listing, k, side, pending, lanes.needed, lanes.places, lanes.crossed, at
-            )
-    for lane in range(n_lanes):
+            _cross_lanes(held, lanes, k, side, pending, first, last)
+    for lane in range(first, last):
         bit = np.uint64(lane)
         if (walking >> bit) & _ONE == _NONE:
             continue
@@ -296,85 +272,117 @@ def _find_in_column(held, lanes, n_lanes, k, alone, walking):
 
 
 @inner
-def _take_value(held, slot, n_lanes, k, walking, moved, first):
-    """The value of one row, for all lanes that walk."""
-    value = held.coords[held.rows[slot], k]
-    for lane in range(n_lanes):
+def _take_value(value, first, last, k, walking, moved, start):
+    """One value, for all lanes that walk."""
+    for lane in range(first, last):
         if (walking >> np.uint64(lane)) & _ONE != _NONE:
-            moved[first + lane, k] = value
+            moved[start + lane, k] = value
 
 
 @inner
-def _take_values(held, found, n_lanes, k, walking, moved, first):
+def _take_values(held, found, first, last, k, walking, moved, start):
     """Midpoints of the medians found; apart from the walks, so that cache misses overlap."""
-    for lane in range(n_lanes):
+    for lane in range(first, last):
         if (walking >> np.uint64(lane)) & _ONE != _NONE:
             low = held.coords[held.rows[found[0, lane]], k]
             high = held.coords[held.rows[found[1, lane]], k]
-            moved[first + lane, k] = (low + high) >> 1  # both are even
+            moved[start + lane, k] = (low + high) >> 1  # both are even
 
 
 @inner
-def _move_bound(held, lanes, k, last, bounds, counts):
+def _move_bound(held, chain, state, lanes, k, last):
     """Move the bound of column k to the lower median of the last lane, and count for that lane."""
-    members, slot, before = lanes.members[last], lanes.found[0, last], lanes.before[last]
+    members, slot, before = chain.members[state], lanes.found[0, last], lanes.before[last]
     rank, within, passed = np.int64(held.ranks[slot, k]), 0, False
-    first, behind, _ = places_of(held, k, rank)
-    for place in range(first, behind):
+    begin, behind, alone = places_of(held, k, rank)
+    for place in range(begin, behind):
         other = np.int64(held.order[k, place])
         passed |= other == slot
         if has(members, other) != 0:
             pull = _pull_of(held.pulls, other)
             within += pull
             before -= 0 if passed else pull
-    bounds[k], counts[0, k], counts[1, k] = rank, before, before + within
+    chain.bounds[state, k] = rank
+    chain.counts[state, 0, k], chain.counts[state, 1, k] = before, before + within
+    chain.runs[state, k] = behind - begin if alone else 0
+    chain.values[state, k] = held.coords[held.rows[slot], k]
 
 
 @inner
-def _mark_rare(ranks, listing, span):
-    """Mark possible rows if they are rare: where lists looked at so many rows before."""
+def _mark_possible(held, batch, listing, first, last, span):
+    """Mark possible rows, and their ranks if they are rare: where lists looked at so many rows."""
+    mark_rows(batch, first, last, listing.masks, listing.possible)
     n_possible = 0
     for tile in range(listing.possible.shape[0]):
         n_possible += np.int64(popcount(listing.possible[tile]))
     listing.marked[0] = SPARSE * n_possible < span
     if listing.marked[0]:
-        mark_spots(ranks, listing.possible, listing.spots)
+        mark_spots(held.ranks, listing.possible, listing.spots)
 
 
 @inner
-def take_medians(held, bounds, counts, lanes, n_lanes, moved, first):
-    """moved[first + lane] = the medians of each lane's members; it stays where there are none.
-
-    The bounds, which all lanes were counted below, move to the medians of the last lane, and
-    `counts` become its own.
-    """
-    listing, walking = lanes.listing, _NONE
-    for lane in range(n_lanes):
+def _begin_lanes(held, batch, lanes, first, last, moved):
+    """Set what medians have to reach, and return which lanes walk: few members are sorted."""
+    walking = _NONE
+    for lane in range(first, last):
         n_members, total = lanes.size[lane, 0], lanes.size[lane, 1]
         lanes.middles[0, lane], lanes.middles[1, lane] = total + 1, 0  # as if it were settled
         if n_members > FEW + held.order.shape[1] // FEW_OF:
             walking |= _ONE << np.uint64(lane)
             lanes.middles[0, lane], lanes.middles[1, lane] = (total + 1) // 2, total // 2 + 1
         elif n_members > 0:
-            result = moved[first + lane]
-            _medians_of_few(held, listing.masks, listing.possible, lane, n_members, total, result)
+            result = moved[batch.start[0] + lane]
+            _medians_of_few(held, batch, lanes.few, lane, total, result)
+    return walking
+
+
+@inner
+def _settle_columns(chain, state, lanes, first, last, walking, moved, start):
+    """Take the value of the bound wherever it is the median of all lanes; how many are left.
+
+    These columns are listed.
+    """
+    n = 0
+    for k in range(moved.shape[1]):
+        lanes.columns[n] = k  # stays if it is counted
+        if chain.runs[state, k] > 0 and _all_settled(lanes.middles, lanes.below, first, last, k):
+            _take_value(chain.values[state, k], first, last, k, walking, moved, start)
+        else:
+            n += 1
+    return n
+
+
+@inner
+def take_medians(held, chain, state, batch, lanes, first, last, moved):
+    """moved[start of the batch + lane] = the medians of the members of lanes first..last - 1.
+
+    It stays where there are none. The bounds of the state, which all lanes were counted below, move
+    to the medians of the last lane, and its counts become that lane's.
+    """
+    listing, start, at_last = lanes.listing, batch.start[0], last - 1
+    walking = _begin_lanes(held, batch, lanes, first, last, moved)
     if walking == _NONE:
         return
-    _mark_rare(held.ranks, listing, lanes.span[0])
-    middle, last, n_looked = listing.listed.shape[0] // 2, n_lanes - 1, 0
-    moves_bound = (walking >> np.uint64(last)) & _ONE != _NONE
-    for k in range(counts.shape[1]):
-        n_here = begin_list(held, listing, k, np.int64(bounds[k]))
-        if n_here > 0 and _all_settled(lanes.middles, lanes.below, n_lanes, k):
-            _take_value(held, listing.listed[middle], n_lanes, k, walking, moved, first)
-            continue
+    n_columns = _settle_columns(chain, state, lanes, first, last, walking, moved, start)
+    if n_columns == 0:
+        return
+    _mark_possible(held, batch, listing, first, last, lanes.span[0])
+    moves_bound = (walking >> np.uint64(at_last)) & _ONE != _NONE
+    middle, n_looked = listing.listed.shape[0] // 2, 0
+    for i in range(n_columns):
+        k = lanes.columns[i]
+        begin, end = begin_list(held, listing, k, np.int64(chain.bounds[state, k]))
+        if end > begin:
+            chain.runs[state, k] = end - begin
+            chain.values[state, k] = held.coords[held.rows[held.order[k, begin]], k]
         n_looked += listing.edges[1] - listing.edges[0]
-        some = _find_in_column(held, lanes, n_lanes, k, n_here > 0, walking)
-        _take_values(held, lanes.found, n_lanes, k, walking, moved, first)
+        some = _find_in_column(held, lanes, first, last, k, end > begin, walking)
+        _take_values(held, lanes.found, first, last, k, walking, moved, start)
         n_looked += listing.edges[0] - listing.edges[1]
-        if moves_bound and lanes.at[last] != middle and not (n_here > LONG and some):
-            _move_bound(held, lanes, k, last, bounds, counts)
-    lanes.span[0] = n_looked // counts.shape[1]
+        stays = end - begin > LONG and some
+        if moves_bound and lanes.at[at_last] != middle and not stays:
+            _move_bound(held, chain, state, lanes, k, at_last)
+    lanes.span[0] = n_looked // moved.shape[1]
     if listing.marked[0]:
         lanes.span[0] <<= held.shift
         clear_spots(listing.spots)

@@ -28,7 +28,8 @@ class Listing(NamedTuple):
     """What may be listed, and the list of one column."""
 
     possible: Any  # (tiles,) uint64: rows that are a member of any lane
-    masks: Any  # (slots,) uint64: the lanes that a row is a member of, where it is possible
+    places: Any  # (tiles,) int64: where the rows of a tile have their masks
+    masks: Any  # (64 (tiles + 1),) uint64: by place and row, the lanes that it is a member of
     spots: Any  # (p, words) uint64: ranks of possible rows, where these are few
     marked: Any  # (1,) bool: whether they are
     listed: Any  # (2 (n + SCANNED) + 1,) int32: slots, outwards from the middle
@@ -37,12 +38,13 @@ class Listing(NamedTuple):
     edges: Any  # (2,) int64: the place, or rank to find marked, to look at next, up and down
 
 
-def make_listing(n_rows: int, n_columns: int, n_ranks: int) -> Listing:
-    """Return scratch."""
+def make_listing(n_rows: int, n_columns: int, n_ranks: int, places: Any) -> Listing:
+    """Return scratch; `places` are those of the batch."""
     n_tiles = -(-n_rows // LANES)
     return Listing(
         possible=np.zeros(n_tiles, np.uint64),
-        masks=np.zeros(n_tiles * LANES, np.uint64),
+        places=places,
+        masks=np.zeros((n_tiles + 1) * LANES, np.uint64),
         spots=np.zeros((n_columns, -(-n_ranks // LANES)), np.uint64),
         marked=np.zeros(1, np.bool_),
         listed=np.empty(2 * (n_rows + SCANNED) + 1, np.int32),
@@ -82,10 +84,10 @@ def clear_spots(spots):
 
 @inner
 def begin_list(held, listing, k, rank):
-    """Begin the list at a rank of column k, and return the length of its run.
+    """Begin the list at a rank of column k; its places if it is of one run, or twice the first.
 
-    The list goes on around it. Where several runs have that rank, 0 is returned, and the list goes
-    upwards from the first of their rows.
+    The list goes on around it. Where several runs have that rank, it goes upwards from the first of
+    their rows.
     """
     middle = listing.listed.shape[0] // 2
     first, last, alone = places_of(held, k, rank)
@@ -95,7 +97,7 @@ def begin_list(held, listing, k, rank):
         listing.edges[0], listing.edges[1] = rank + np.int64(alone), rank - 1
     else:
         listing.edges[0], listing.edges[1] = last if alone else first, first - 1
-    return last - first if alone else 0
+    return first, last if alone else first
 
 
 @inlined
@@ -181,5 +183,9 @@ def list_more(held, listing, k, side):
         end, edge = _list_below(held.order, possible, listed, k, before, edge)
     listing.ends[side], listing.edges[side] = end, edge
     for i in range(min(before, end + 1), max(before + 1, end)):
-        listing.absent[np.uint64(i)] = ~listing.masks[np.uint64(listed[np.uint64(i)])]
+        slot = np.uint64(listed[np.uint64(i)])
+        place = np.uint64(listing.places[slot >> np.uint64(6)])
+        listing.absent[np.uint64(i)] = ~listing.masks[
+            (place << np.uint64(6)) | (slot & np.uint64(63))
+        ]
     return end

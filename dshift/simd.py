@@ -57,24 +57,27 @@ def _word(builder, flags):
 
 
 @intrinsic
-def l1_tile(typingctx, codes, tile, points, first, n_columns, distances):
+def l1_tile(typingctx, codes, tile, word, points, first, n_columns, distances):
     """distances[q, lane] = sum_k |points[first + q, k] - codes[tile, k, lane]|, at most 65535.
 
     Codes are below 2**15, so that differences fit in 16 bits with their sign. Half a tile at a
-    time: the sums of four points and 64 lanes are more than the 16 registers of AVX2.
+    time: the sums of four points and 64 lanes are more than the 16 registers of AVX2. A half with
+    no lane of `word` is left out.
     """
-    signature = types.void(codes, types.int64, points, types.int64, types.int64, distances)
+    signature = types.void(
+        codes, types.int64, types.uint64, points, types.int64, types.int64, distances
+    )
     half = ir.VectorType(_I16, LANES // 2)
 
     def emit(context, builder, sig, args):
-        codes_v, tile_v, points_v, first_v, columns_v, out_v = args
+        codes_v, tile_v, word_v, points_v, first_v, columns_v, out_v = args
         tile_offset = builder.mul(tile_v, builder.mul(columns_v, _I64(LANES)))
         tile_at = _pointer(context, builder, sig.args[0], codes_v, tile_offset)
         queries = [
             _pointer(
                 context,
                 builder,
-                sig.args[2],
+                sig.args[3],
                 points_v,
                 builder.mul(builder.add(first_v, _I64(q)), columns_v),
             )
@@ -118,11 +121,15 @@ def l1_tile(typingctx, codes, tile, points, first, n_columns, distances):
                 result.add_incoming(zero, before)
                 result.add_incoming(total, loop)
             for q, result in enumerate(results):
-                target = _pointer(context, builder, sig.args[5], out_v, _I64(q * LANES + start))
+                target = _pointer(context, builder, sig.args[6], out_v, _I64(q * LANES + start))
                 builder.store(result, builder.bitcast(target, half.as_pointer())).align = 2
 
-        sum_columns(0)
-        sum_columns(LANES // 2)
+        for start in (0, LANES // 2):
+            listed = _I64(((1 << LANES // 2) - 1) << start)
+            with builder.if_then(
+                builder.icmp_unsigned("!=", builder.and_(word_v, listed), _I64(0))
+            ):
+                sum_columns(start)
         return context.get_dummy_value()
 
     return signature, emit
@@ -197,40 +204,88 @@ def highest_bit(typingctx, word):
 
 
 @intrinsic
-def count_below(typingctx, ranks, slots, first, last, bounds, column, counts):
-    """counts[0, lane] = how many slots[i], first <= i < last, have a rank below its bound.
+def prefetch(typingctx, array, offset):
+    """Have the cache line of the element `offset` of a C-contiguous array fetched by and by."""
 
-    counts[1, lane] has those below or at it. The bounds are those of RANKS_AT_ONCE columns, from
-    `column` on, whose counts stay in registers; of less than 2**16 rows.
+    def emit(context, builder, sig, args):
+        pointer = _pointer(context, builder, sig.args[0], args[0], args[1])
+        pointer = builder.bitcast(pointer, ir.IntType(8).as_pointer())
+        number = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [pointer.type, number, number, number])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(function, [pointer, number(0), number(2), number(1)])  # to read, of the data
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), emit
+
+
+@intrinsic
+def count_rows(typingctx, ranks, tile, entered, left, bounds, column, counts, lane):
+    """Add to counts[lane, 0] how many rows of a tile have a rank below their bound.
+
+    Rows of the word `entered` count up, those of `left` down; counts[lane, 1] has those below or
+    at the bound. All of it for RANKS_AT_ONCE columns from `column` on, modulo 2**16.
     """
-    signature = types.void(ranks, slots, types.int64, types.int64, bounds, types.int64, counts)
+    signature = types.void(
+        ranks,
+        types.int64,
+        types.uint64,
+        types.uint64,
+        bounds,
+        types.int64,
+        counts,
+        types.int64,
+    )
 
     def emit(context, builder, sig, args):
         vector = ir.VectorType(_I16, RANKS_AT_ONCE)
-        n_columns = cgutils.unpack_tuple(
-            builder, context.make_array(sig.args[0])(context, builder, args[0]).shape
-        )[1]
+        ranks_v, tile_v, entered_v, left_v, bounds_v, column_v, counts_v, lane_v = args
+        n_columns, padded = (
+            cgutils.unpack_tuple(builder, context.make_array(kind)(context, builder, array).shape)[
+                axis
+            ]
+            for kind, array, axis in ((sig.args[0], ranks_v, 1), (sig.args[6], counts_v, 2))
+        )
+        limit = _load(builder, vector, _pointer(context, builder, sig.args[4], bounds_v, column_v))
+        first = builder.mul(builder.mul(tile_v, _I64(LANES)), n_columns)
+        rows = _pointer(context, builder, sig.args[0], ranks_v, builder.add(first, column_v))
+        at = builder.add(builder.mul(builder.mul(lane_v, _I64(2)), padded), column_v)
+        home = _pointer(context, builder, sig.args[6], counts_v, at)
+        homes = [
+            builder.bitcast(pointer, vector.as_pointer())
+            for pointer in (home, builder.gep(home, [padded]))
+        ]
+        totals = [_load(builder, vector, pointer) for pointer in homes]
+        for word, combine in ((entered_v, builder.sub), (left_v, builder.add)):
+            before = builder.block
+            loop, done = (builder.append_basic_block(f"count.{name}") for name in ("row", "done"))
+            builder.cbranch(builder.icmp_unsigned("!=", word, _I64(0)), loop, done)
 
-        def load(kind, array, offset):
-            pointer = _pointer(context, builder, kind, array, offset)
-            loaded = builder.load(builder.bitcast(pointer, vector.as_pointer()))
-            loaded.align = 2
-            return loaded
+            builder.position_at_end(loop)
+            rest, sums = builder.phi(_I64), [builder.phi(vector) for _ in totals]
+            row = builder.cttz(rest, ir.Constant(_I1, 1))
+            row = _load(builder, vector, builder.gep(rows, [builder.mul(row, n_columns)]))
+            counted = [
+                combine(total, builder.sext(builder.icmp_unsigned(how, row, limit), vector))
+                for total, how in zip(sums, ("<", "<="), strict=True)
+            ]
+            others = builder.and_(rest, builder.sub(rest, _I64(1)))
+            for phi, start, after in (
+                (rest, word, others),
+                *zip(sums, totals, counted, strict=True),
+            ):
+                phi.add_incoming(start, before)
+                phi.add_incoming(after, loop)
+            builder.cbranch(builder.icmp_unsigned("!=", others, _I64(0)), loop, done)
 
-        limit = load(sig.args[4], args[4], args[5])
-        none = ir.Constant(vector, [0] * RANKS_AT_ONCE)
-        totals = [cgutils.alloca_once_value(builder, none) for _ in range(2)]
-        with cgutils.for_range_slice(builder, args[2], args[3], ir.Constant(_I64, 1)) as (i, _):
-            slot = builder.load(_pointer(context, builder, sig.args[1], args[1], i))
-            slot = builder.sext(slot, _I64) if slot.type.width < 64 else slot
-            row = load(sig.args[0], args[0], builder.add(builder.mul(slot, n_columns), args[5]))
-            for total, predicate in zip(totals, ("<", "<="), strict=True):
-                counted = builder.sext(builder.icmp_unsigned(predicate, row, limit), vector)
-                builder.store(builder.sub(builder.load(total), counted), total)
-        for i, total in enumerate(totals):
-            target = _pointer(context, builder, sig.args[6], args[6], _I64(i * RANKS_AT_ONCE))
-            target = builder.bitcast(target, vector.as_pointer())
-            builder.store(builder.load(total), target).align = 2
+            builder.position_at_end(done)
+            ends = [builder.phi(vector) for _ in totals]
+            for phi, start, after in zip(ends, totals, counted, strict=True):
+                phi.add_incoming(start, before)
+                phi.add_incoming(after, loop)
+            totals = ends
+        for pointer, total in zip(homes, totals, strict=True):
+            builder.store(total, pointer).align = 2
         return context.get_dummy_value()
 
     return signature, emit

@@ -126,11 +126,12 @@ def encode_tiles(coords, rows, lows, unit, first, last, codes, residuals):
 @inner
 def encode_points(held, points, first, last, codes, slack):
     """Codes of points first..last - 1, clipped to their range, and the loss in units, up."""
+    a_unit = 1.0 / held.unit
     for j in range(first, last):
         lost = 0
         for k in range(points.shape[1]):
             value = points[j, k] - held.lows[k]
-            code = min(max((value + held.unit // 2) // held.unit, 0), LARGEST_CODE)
+            code = min(max(np.int64(value * a_unit + 0.5), 0), LARGEST_CODE)
             codes[j - first, k] = code
             lost += abs(value - code * held.unit)
         slack[j - first] = min((lost + held.unit - 1) // held.unit, 65535)
@@ -140,22 +141,45 @@ def encode_points(held, points, first, last, codes, slack):
 
 
 @inner
-def classify(held, which, words, n_listed, points, slack, inside, unsure):
+def classify(held, which, words, n_listed, points, slack, distances, inside, unsure):
     """Words of the open rows surely inside their threshold for each of four points, and unsure.
 
     Open rows are those of `words[i]` in the tiles `which[i]`, i < n_listed. `points` (4, p) are
-    codes; each stands for everything within `slack` units of it.
+    codes; each stands for everything within `slack` units of it. `distances` (4, 64) is scratch.
     """
     n_columns = held.codes.shape[1]
-    distances = np.empty((QUERIES, LANES), np.uint16)
     for i in range(n_listed):
         tile, word = np.int64(which[i]), words[i]
-        l1_tile(held.codes, tile, points, 0, n_columns, distances)
+        l1_tile(held.codes, tile, word, points, 0, n_columns, distances)
         for q in range(QUERIES):
             sure = lanes_inside(distances, q, held.reach_in, tile, slack[q]) & word
             never = lanes_outside(distances, q, held.reach_out, tile, slack[q])
             inside[q, i] = sure
             unsure[q, i] = word & ~sure & ~never
+
+
+@inner
+def decide(held, groups, batch, depth, points, first, last):
+    """Add the open rows of a group that are inside for its points, first..last - 1, to their lanes.
+
+    All points look at a tile while it is in the cache.
+    """
+    which, words, n_listed = groups.which[depth], groups.words[depth], groups.n_open[depth]
+    codes, slack, distances = groups.codes, groups.slack, groups.distances
+    places, members, lane = batch.places, batch.members, first - batch.start[0]
+    n_columns = held.codes.shape[1]
+    for i in range(n_listed):
+        tile, word = np.int64(which[i]), words[i]
+        place = places[tile]
+        for begin in range(0, last - first, QUERIES):
+            l1_tile(held.codes, tile, word, codes, begin, n_columns, distances)
+            for j in range(begin, min(begin + QUERIES, last - first)):
+                sure = lanes_inside(distances, j - begin, held.reach_in, tile, slack[j]) & word
+                never = lanes_outside(distances, j - begin, held.reach_out, tile, slack[j])
+                unsure = word & ~sure & ~never
+                if unsure != _NONE:
+                    sure |= nearer(held, points[first + j], tile, unsure)
+                members[place, lane + j] |= sure
 
 
 @inner
@@ -172,25 +196,29 @@ def nearer(held, point, tile, word):
 
 
 @inner
-def enclose(held, points, bounds, centres, slack):
-    """Code-exact centre and radius (in units, rounded up) of each of four segments of points."""
-    n_columns = points.shape[1]
-    centre = np.empty(n_columns, np.int64)
+def enclose(held, points, bounds, low, high, centres, slack):
+    """Code-exact centre and radius (in units, rounded up) of each of four segments of points.
+
+    `low` and `high` (p,) are scratch.
+    """
+    n_columns, a_unit = points.shape[1], 1.0 / held.unit
     for s in range(bounds.shape[0] - 1):
         start, stop = bounds[s], bounds[s + 1]
         if start == stop:
             continue
         for k in range(n_columns):
-            low, high = points[start, k], points[start, k]
-            for j in range(start + 1, stop):
-                low, high = min(low, points[j, k]), max(high, points[j, k])
-            middle = low + (high - low) // 2 - held.lows[k]
-            code = min(max((middle + held.unit // 2) // held.unit, 0), LARGEST_CODE)
+            low[k] = high[k] = points[start, k]
+        for j in range(start + 1, stop):
+            for k in range(n_columns):
+                low[k], high[k] = min(low[k], points[j, k]), max(high[k], points[j, k])
+        for k in range(n_columns):
+            middle = low[k] + (high[k] - low[k]) // 2 - held.lows[k]
+            code = min(max(np.int64(middle * a_unit + 0.5), 0), LARGEST_CODE)
             centres[s, k] = code
-            centre[k] = held.lows[k] + code * held.unit
+            low[k] = held.lows[k] + code * held.unit  # the centre
         radius = 0
         for j in range(start, stop):
-            radius = max(radius, exact_distance(points[j], centre))
+            radius = max(radius, exact_distance(points[j], low))
         slack[s] = min((radius + held.unit - 1) // held.unit, 65535)
 
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dshift import chains, columns, crowd, groups, index, lanes, listing, shift, tiles
+from dshift import chains, columns, crowd, groups, index, lanes, listing, shift, simd, tiles
 from dshift.field import Field
 from dshift.metrics import make_embedding
 from dshift.visited import Memo
@@ -155,7 +155,7 @@ def test_groups_within_groups(pulled: bool) -> None:
     pulls = np.random.default_rng(1).integers(1, 9, len(points)) if pulled else None
     field = even_field(points, typical_distance(points) // 3, pulls)
     seeds = points[:2_000]
-    assert len(seeds) > groups.SPLIT_POINTS * 4
+    assert len(seeds) > 4 * simd.LANES > 4 * groups.SPLIT_POINTS
     assert len(seeds) * len(points) > groups.SPLIT_WORK * 16
     step_both(field, seeds)
 
@@ -227,6 +227,21 @@ def test_points_far_apart_do_not_share_lanes() -> None:
         assert near[bits.astype(bool)].all() or not near[bits.astype(bool)].any()
 
 
+def test_a_batch_of_points_far_apart_is_moved_in_runs() -> None:
+    """Clumps of a few points each, in no order, so that the 64 points of a batch share nothing."""
+    rng = np.random.default_rng(9)
+    centres = 2 * rng.integers(0, 2**20, (40, 3))
+    points = np.repeat(centres, 30, axis=0) + 2 * rng.integers(0, 50, (1_200, 3))
+    field = even_field(points, 300)
+    built = index.build_index(field)
+    seeds = points[rng.permutation(len(points))[:200]]
+    expected = slow_steps(field, seeds)
+    moved = seeds.copy()
+    with built.scratch(len(seeds)) as (nest, _):
+        groups.step_points(built.held, nest, seeds, moved)
+    np.testing.assert_array_equal(moved, expected)
+
+
 @pytest.mark.parametrize("n_near", [0, 1, 2, lanes.FEW, lanes.FEW + 1, lanes.FEW + 2])
 @pytest.mark.parametrize("pulled", [False, True])
 def test_few_members_are_sorted(n_near: int, pulled: bool) -> None:
@@ -245,7 +260,8 @@ def test_more_rows_than_16_bits_count() -> None:
     field = even_field(points, 2**30)
     built = index.build_index(field)
     assert built.held.shift == 2
-    assert len(points) // 2 > lanes.FARTHEST > chains.TALLIED - 1
+    assert len(points) // 2 > lanes.FARTHEST
+    assert len(points) // 64 > 2 * chains.TALLIED
     step_both(field, points[:5])
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import dshift
-from dshift import kernels, simd
+from dshift import batches, kernels, simd
 
 
 def both(kernel: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
@@ -144,3 +144,61 @@ def test_lanes_cross_where_they_have_counted_enough(
     np.testing.assert_array_equal(held[1], lanes.astype(np.uint16))
     assert not held[0].any()
     assert cross(absent, 5, 5, held, places, words) == 0
+
+
+@pytest.mark.parametrize("n_columns", [1, 31, 32, 33, 70])
+def test_rows_that_enter_and_leave_are_counted(n_columns: int) -> None:
+    """Below the bounds, and at them too, in one lane; other lanes stay as they are."""
+
+    @numba.njit
+    def count(ranks: Any, tile: int, entered: Any, left: Any, bounds: Any, counts: Any) -> None:
+        for column in range(0, n_columns, simd.RANKS_AT_ONCE):
+            simd.count_rows(ranks, tile, entered, left, bounds, column, counts, 5)
+
+    random = np.random.default_rng(n_columns)
+    padded = -(-n_columns // simd.RANKS_AT_ONCE) * simd.RANKS_AT_ONCE
+    flat = random.integers(0, 9, 192 * n_columns + simd.RANKS_AT_ONCE).astype(np.uint16)
+    ranks = flat[: 192 * n_columns].reshape(192, n_columns)
+    bounds = random.integers(0, 9, padded).astype(np.uint16)
+    counts = random.integers(0, 2**16, (64, 2, padded)).astype(np.uint16)
+    expected = counts.copy()
+    words = [random.integers(0, 2**64, dtype=np.uint64) for _ in range(2)]
+    for word, sign in zip(words, (1, -1), strict=True):
+        rows = ranks[128 + np.flatnonzero([(int(word) >> bit) & 1 for bit in range(64)])]
+        for side, below in enumerate((rows < bounds[:n_columns], rows <= bounds[:n_columns])):
+            expected[5, side, :n_columns] += (sign * below.sum(axis=0)).astype(np.uint16)
+    count(ranks, 2, *words, bounds, counts)
+    np.testing.assert_array_equal(counts[:, :, :n_columns], expected[:, :, :n_columns])
+    count(ranks, 2, np.uint64(0), np.uint64(0), bounds, counts)
+    np.testing.assert_array_equal(counts[:, :, :n_columns], expected[:, :, :n_columns])
+
+
+def test_words_of_lanes_become_words_of_rows() -> None:
+    @numba.njit
+    def transpose(words: Any, masks: Any) -> None:
+        batches._transpose(words, masks, 3)
+
+    bits = np.random.default_rng(0).integers(0, 2, (64, 64))
+    words = np.packbits(bits, axis=1, bitorder="little").view(np.uint64).ravel()
+    masks = np.zeros(70, np.uint64)
+    transpose(words, masks)
+    rows = np.ascontiguousarray(bits.T)
+    expected = np.packbits(rows, axis=1, bitorder="little").view(np.uint64).ravel()
+    np.testing.assert_array_equal(masks[3:67], expected)
+    assert not masks[:3].any()
+    assert not masks[67:].any()
+
+
+def test_inner_functions_cannot_make_arrays() -> None:
+    """They count no references, so what they made would never be freed."""
+
+    @kernels.inner
+    def make() -> int:
+        return int(np.empty(3)[0])
+
+    @numba.njit
+    def call() -> int:
+        return make()
+
+    with pytest.raises(numba.core.errors.NumbaError, match=r"function empty"):
+        call()

@@ -1,0 +1,128 @@
+"""Compiled loops over the members of up to 64 neighbouring points, a *batch*: each point is a lane.
+
+Rows that the batch as a whole has settled are the same for all its lanes: only the tiles with rows
+that were open have a word for each lane, side by side. `places` says where; all other tiles share
+the place behind the last one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dshift.kernels import inner
+from dshift.simd import LANES, popcount
+
+APART = 3  # points move together if they share at least this part of their members
+
+_NONE = np.uint64(0)
+
+
+class Batch(NamedTuple):
+    """Members of the points that are moved together."""
+
+    start: Any  # (1,) int64: the first point
+    n_open: Any  # (1,) int64: tiles with words of their own
+    places: Any  # (tiles,) int64: where these are
+    common: Any  # (tiles,) uint64: members that all points have; all there are in other tiles
+    members: Any  # (tiles, LANES) uint64: by place
+    wanted: Any  # (tiles,) uint64: members of one lane
+    words: Any  # (LANES,) uint64: of one tile
+    sizes: Any  # (2, LANES) int64: how many members, and how many of them the first lane has
+
+
+def make_batch(n_rows: int, common: Any) -> Batch:
+    """Return scratch; `common` is kept by the groups."""
+    n_tiles = -(-n_rows // LANES)
+    return Batch(
+        start=np.zeros(1, np.int64),
+        n_open=np.zeros(1, np.int64),
+        places=np.zeros(n_tiles, np.int64),
+        common=common,
+        members=np.zeros((n_tiles, LANES), np.uint64),
+        wanted=np.zeros(n_tiles, np.uint64),
+        words=np.zeros(LANES, np.uint64),
+        sizes=np.zeros((2, LANES), np.int64),
+    )
+
+
+@inner
+def begin_batch(batch, which, n_open, start):
+    """Begin with a point, and with tiles of open rows."""
+    batch.start[0], batch.n_open[0] = start, n_open
+    for tile in range(batch.places.shape[0]):
+        batch.places[tile] = n_open
+    for i in range(n_open):
+        batch.places[which[i]] = i
+
+
+@inner
+def fill_lanes(batch, which, first, last):
+    """Give lanes first..last - 1 the members that their group has in common."""
+    members, common = batch.members, batch.common
+    for i in range(batch.n_open[0]):
+        word = common[which[i]]
+        for lane in range(first, last):
+            members[i, lane] = word
+
+
+@inner
+def end_of_run(batch, first, last):
+    """The lane behind `first` and others that share enough with it, or `last`."""
+    members, common, places, n_open = batch.members, batch.common, batch.places, batch.n_open[0]
+    n_closed = 0
+    for tile in range(places.shape[0]):
+        n_closed += np.int64(popcount(common[tile])) * np.int64(places[tile] == n_open)
+    for lane in range(first, last):
+        batch.sizes[0, lane] = batch.sizes[1, lane] = n_closed
+    for i in range(n_open):
+        shared = members[i, first]
+        for lane in range(first, last):
+            batch.sizes[0, lane] += np.int64(popcount(members[i, lane]))
+            batch.sizes[1, lane] += np.int64(popcount(members[i, lane] & shared))
+    for lane in range(first + 1, last):
+        if APART * batch.sizes[1, lane] < batch.sizes[0, lane]:
+            return lane
+    return last
+
+
+@inner
+def _transpose(words, masks, at):
+    """masks[at + row] has bit `lane` where words[lane] has bit `row`; `words` are used up."""
+    width, low = 32, np.uint64(0xFFFFFFFF)
+    while width > 0:
+        shift = np.uint64(width)
+        for begin in range(0, LANES, 2 * width):
+            for i in range(begin, begin + width):
+                swapped = ((words[i] >> shift) ^ words[i + width]) & low
+                words[i] ^= swapped << shift
+                words[i + width] ^= swapped
+        width >>= 1
+        low ^= low << np.uint64(width)
+    for row in range(LANES):
+        masks[at + row] = words[row]
+
+
+@inner
+def mark_rows(batch, first, last, masks, possible):
+    """Fill possible rows of lanes first..last - 1, and by place and row the lanes that have it.
+
+    What is marked of other lanes means nothing.
+    """
+    members, common, places, n_open = batch.members, batch.common, batch.places, batch.n_open[0]
+    for row in range(LANES):
+        masks[n_open * LANES + row] = ~_NONE
+    words = batch.words
+    for tile in range(places.shape[0]):
+        place = places[tile]
+        if place == n_open:
+            possible[tile] = common[tile]
+            continue
+        some = _NONE
+        for lane in range(first, last):
+            some |= members[place, lane]
+        possible[tile] = some
+        for lane in range(LANES):
+            words[lane] = members[place, lane]
+        _transpose(words, masks, place * LANES)
