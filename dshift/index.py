@@ -137,7 +137,13 @@ def build_index(samples: Field, threads: int = 1) -> Index:
         ends = part.start, part.stop
         columns.sort_columns(coords, rows, lows, divisor, *ends, shift, order, heads, ranks)
 
-    map_threads(sort, cut_up(p, columns.COLUMNS_AT_ONCE), threads)
+    def count(part: slice) -> None:
+        columns.count_columns(codes, part.start, part.stop, shift, order, heads, ranks)
+
+    if residuals.any():
+        map_threads(sort, cut_up(p, columns.COLUMNS_AT_ONCE), threads)
+    else:  # as counts have it that are not too large
+        map_threads(count, cut_up(p, columns.COLUMNS_COUNTED_AT_ONCE), threads)
     return Index(
         Held(
             coords=coords,
