@@ -195,7 +195,7 @@ def _largest_code(codes, first, last):
 def count_columns(codes, first, last, shift, order, heads, ranks):
     """As `sort_columns`, where codes stand for one value each: counted, they are sorted.
 
-    They are few, and those of a column lie together: a third of the time.
+    They are few, and those of a column lie together: half the time.
     """
     n = order.shape[1]
     n_codes = _largest_code(codes, first, last) + 1
