@@ -1,6 +1,6 @@
 """Points in an order that keeps neighbours together: every dyadic segment is a cluster.
 
-Rows that lie apart in memory take ten times as long to read as rows in a line. So many points are
+Rows that lie apart in memory take eight times as long to read as rows in a line. So many points are
 first sent down a tree that some of them have grown, and are then ordered segment by segment, in a
 narrow copy that fits in a cache.
 """
