@@ -15,6 +15,7 @@ from dshift.errors import InvalidInput
 from dshift.metrics import (
     Embedding,
     Float,
+    Int,
     Metric,
     Points,
     TotalsSeen,
@@ -22,9 +23,13 @@ from dshift.metrics import (
     make_pulls,
     share_rows,
 )
-from dshift.planning import ROWS_SHARED_AT_ONCE
+from dshift.planning import ENTRY_BYTES, ROWS_SHARED_AT_ONCE, cut_up
 from dshift.pool import map_threads
 from dshift.sources import Samples
+
+# Of what rows become on the way, at a time. From 128 KiB on `malloc` may ask the system for fresh
+# pages each time, as it does on Dask's workers: that took two thirds of the time.
+BYTES_AT_ONCE = 64 * 2**10
 
 
 @dataclass(frozen=True)
@@ -70,21 +75,30 @@ def load_points(
     numbers = np.arange(samples.n_samples).reshape(samples.shape)
     for block in samples.blocks():
         rows, where = samples.read(block).reshape(-1, samples.n_bins), numbers[block].ravel()
-        for part in _row_ranges(len(rows)):  # a block may be all there is; what it becomes is wider
-            found = share_rows(rows[part], kind, normalize, segments)
-            totals.add(found)
-            shares[where[part]], valid[where[part]] = found.values, found.valid
+
+        def share(part: slice, rows: Points = rows, where: Int = where) -> TotalsSeen:
+            seen = TotalsSeen()
+            for few in _few_rows(part, samples.n_bins):
+                found = share_rows(rows[few], kind, normalize, segments)
+                seen.add(found)
+                shares[where[few]], valid[where[few]] = found.values, found.valid
+            return seen
+
+        for seen in map_threads(share, cut_up(len(rows), ROWS_SHARED_AT_ONCE), threads):
+            totals.join(seen)
     if not valid.all():
         _refuse_or_drop(samples, valid, invalid)
         shares = _keep(shares, valid)
     embedding = make_embedding(kind, samples.n_bins, edges, metric, totals.common)
-    points = _place_all(shares, embedding)
-    return Loaded(embedding, points, valid, _fingerprint(points, valid, threads))
+    points, digests = _place_all(shares, embedding, threads)
+    return Loaded(embedding, points, valid, _fingerprint(points, valid, digests))
 
 
-def _row_ranges(n_rows: int) -> Iterator[slice]:
-    for start in range(0, n_rows, ROWS_SHARED_AT_ONCE):
-        yield slice(start, min(start + ROWS_SHARED_AT_ONCE, n_rows))
+def _few_rows(part: slice, width: int) -> Iterator[slice]:
+    """Cut a part so that what it becomes on the way stays in a cache, and in memory at hand."""
+    size = max(1, BYTES_AT_ONCE // (width * ENTRY_BYTES))
+    for few in cut_up(part.stop - part.start, size):
+        yield slice(part.start + few.start, part.start + few.stop)
 
 
 def _refuse_or_drop(samples: Samples, valid: NDArray[np.bool_], invalid: str) -> None:
@@ -108,33 +122,42 @@ def _refuse_or_drop(samples: Samples, valid: NDArray[np.bool_], invalid: str) ->
 def _keep(rows: Float, valid: NDArray[np.bool_]) -> Float:
     """Move the valid rows to the front, in place, and return them."""
     end = 0
-    for part in _row_ranges(len(rows)):
+    for part in cut_up(len(rows), ROWS_SHARED_AT_ONCE):
         kept = rows[part][valid[part]]
         rows[end : end + len(kept)] = kept
         end += len(kept)
     return rows[:end]
 
 
-def _place_all(shares: Float, embedding: Embedding) -> Points:
-    """Turn shares into points in the same memory: both take eight bytes an entry."""
+def _place_all(shares: Float, embedding: Embedding, threads: int) -> tuple[Points, list[bytes]]:
+    """Turn shares into points in the same memory, since both take eight bytes an entry.
+
+    Also returns digests of the parts, which are made while they are at hand.
+    """
     points = shares.view(np.int64) if embedding.exact else shares
-    for part in _row_ranges(len(shares)):
-        points[part] = embedding.place(shares[part])
+
+    def place(part: slice) -> bytes:
+        if embedding.exact:
+            for few in _few_rows(part, max(points.shape[1], 1)):
+                points[few] = embedding.place(shares[few])
+        return _digest(points[part])
+
+    digests = map_threads(place, cut_up(len(points), ROWS_SHARED_AT_ONCE), threads)
     points.flags.writeable = False
-    return points
+    return points, digests
 
 
-def _fingerprint(points: Points, valid: NDArray[np.bool_], threads: int) -> str:
-    """Return a digest of digests of the parts, which threads make side by side."""
+def _digest(points: Points) -> bytes:
+    rows = points.astype(points.dtype.newbyteorder("<"), copy=False)
+    return hashlib.blake2b(rows.reshape(-1).data, digest_size=16).digest()
 
-    def digest_part(part: slice) -> bytes:
-        rows = points[part].astype(points.dtype.newbyteorder("<"), copy=False)
-        return hashlib.blake2b(rows.tobytes(), digest_size=16).digest()
 
+def _fingerprint(points: Points, valid: NDArray[np.bool_], digests: list[bytes]) -> str:
+    """Return a digest of the digests of all parts."""
     digest = hashlib.blake2b(digest_size=16)
     digest.update(repr((points.shape, points.dtype.kind)).encode())
     digest.update(np.packbits(valid).tobytes())
-    for of_part in map_threads(digest_part, _row_ranges(len(points)), threads):
+    for of_part in digests:
         digest.update(of_part)
     return digest.hexdigest()
 

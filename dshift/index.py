@@ -18,6 +18,7 @@ from dshift import columns, tiles
 from dshift.field import Field
 from dshift.groups import Nest, count_depths, make_nest
 from dshift.metrics import Int
+from dshift.ordering import order_points
 from dshift.planning import cut_up
 from dshift.pool import map_threads
 from dshift.simd import LANES, RANKS_AT_ONCE
@@ -117,7 +118,7 @@ def build_index(samples: Field, threads: int = 1) -> Index:
     codes = aligned_empty((n_tiles, p, LANES), np.uint16)
     codes[-1:] = 0
     residuals = np.zeros(n_tiles * LANES, np.int64)
-    rows = neighbours_together(coords)
+    rows = neighbours_together(coords, threads=threads)
 
     def encode(part: slice) -> None:
         tiles.encode_tiles(coords, rows, lows, unit, part.start, part.stop, codes, residuals)
@@ -136,7 +137,13 @@ def build_index(samples: Field, threads: int = 1) -> Index:
         ends = part.start, part.stop
         columns.sort_columns(coords, rows, lows, divisor, *ends, shift, order, heads, ranks)
 
-    map_threads(sort, cut_up(p, columns.COLUMNS_AT_ONCE), threads)
+    def count(part: slice) -> None:
+        columns.count_columns(codes, part.start, part.stop, shift, order, heads, ranks)
+
+    if residuals.any():
+        map_threads(sort, cut_up(p, columns.COLUMNS_AT_ONCE), threads)
+    else:  # as counts have it that are not too large
+        map_threads(count, cut_up(p, columns.COLUMNS_COUNTED_AT_ONCE), threads)
     return Index(
         Held(
             coords=coords,
@@ -156,10 +163,9 @@ def build_index(samples: Field, threads: int = 1) -> Index:
     )
 
 
-def neighbours_together(points: Int, at_least: int = LANES) -> Int:
+def neighbours_together(points: Int, at_least: int = LANES, threads: int = 1) -> Int:
     """Return an order of points in which `at_least` neighbours, and more, are near each other."""
-    order: Int = tiles.order_points(read_only(points), at_least)
-    return order
+    return order_points(read_only(points), at_least, threads)
 
 
 def read_only(points: Int) -> Int:

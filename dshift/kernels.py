@@ -9,6 +9,7 @@ on compiled code, clear it (`find dshift -name '*.nb?' -delete`).
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numba
@@ -26,6 +27,46 @@ jit = numba.njit(**_HOW, no_cfunc_wrapper=True)
 inner = numba.njit(**_HOW, **_COMPILED_ALONE)
 # For the innermost loops: passing arrays to a function that is not inlined costs more than it does.
 inlined = numba.njit(**_HOW, **_COMPILED_ALONE, forceinline=True)
+
+
+@jit
+def divide_rows(
+    values: Any, cumulate: bool, shares: Any, valid: Any, whole: Any, totals: Any, exponents: Any
+) -> None:
+    """Divide each row of `values` (n, m) by its total, cumulated if asked, into `shares` (n, p).
+
+    The total is `totals` times two to the power of `exponents`; `whole` are rows of whole numbers.
+    Rows that are not `valid` become zeros.
+    """
+    bits = values.view(np.int64)  # in the order of the values, where those are positive
+    for i in range(values.shape[0]):
+        n_odd, n_broken, highest = 0, 0, np.int64(0)
+        for k in range(values.shape[1]):
+            value = values[i, k]
+            n_odd += np.int64(value >= 0.0) & np.int64(value < np.inf) ^ 1
+            n_broken += np.int64(value != np.rint(value))
+            highest = max(highest, bits[i, k])
+        valid[i] = n_odd == 0 and highest > 0
+        whole[i] = valid[i] and n_broken == 0
+        totals[i], exponents[i] = 1.0, 0
+        if not valid[i]:
+            shares[i, :] = 0.0
+            continue
+        # A power of two takes each row near 1, so that neither 1e300 nor 1e-320 can spoil a sum.
+        # The second factor is 1 but where a float64 cannot hold the first one alone.
+        exponent = math.frexp(np.int64(highest).view(np.float64))[1]
+        first = min(-exponent, 1000)
+        factor, rest = math.ldexp(1.0, first), math.ldexp(1.0, -exponent - first)
+        total = -0.0  # added to anything, it changes nothing
+        for k in range(shares.shape[1]):  # from left to right
+            value = values[i, k] * factor * rest
+            total += value
+            shares[i, k] = total if cumulate else value
+        for k in range(shares.shape[1], values.shape[1]):
+            total += values[i, k] * factor * rest
+        totals[i], exponents[i] = total, exponent
+        for k in range(shares.shape[1]):
+            shares[i, k] /= total
 
 
 @jit

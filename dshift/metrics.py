@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dshift.edges import bin_spacing, segments_of
 from dshift.errors import InvalidInput, InvalidType
+from dshift.kernels import divide_rows
 
 Float = NDArray[np.float64]
 Int = NDArray[np.int64]
@@ -107,25 +108,19 @@ def share_rows(
         joined = np.concatenate([part.values for part in parts], axis=1)
         joined[~valid] = 0
         return Shares(joined, valid, np.full(len(rows), np.nan))
-    values = rows.astype(np.float64)
-    valid = np.logical_and.reduce(np.isfinite(values), axis=1)
+    values = rows.astype(np.float64, order="C")
     if not normalize:
+        valid = np.logical_and.reduce(np.isfinite(values), axis=1)
         values[~valid] = 0
         return Shares(values, valid, np.full(len(values), np.nan))
-    peak = values.max(axis=1, initial=0)
-    valid = valid & (values.min(axis=1, initial=0) >= 0) & (peak > 0)
-    values[~valid] = 0
-    whole = valid & (values == np.rint(values)).all(axis=1)
-    # A power of two takes each row near 1, so that neither 1e300 nor 1e-320 can spoil a sum.
-    _, exponent = np.frexp(np.where(valid, peak, 1.0))
-    values = np.ldexp(values, -exponent[:, None])
-    # np.cumsum adds from left to right; np.sum does not promise an order.
-    cumulated = np.cumsum(values, axis=1)
-    total = np.where(valid, cumulated[:, -1], 1.0)
+    n, n_bins = values.shape
+    cumulate = kind == "wasserstein"
+    shares = np.empty((n, n_bins - 1 if cumulate else n_bins))
+    valid, whole = np.empty(n, dtype=bool), np.empty(n, dtype=bool)
+    totals, exponents = np.empty(n), np.empty(n, dtype=np.int64)
+    divide_rows(values, cumulate, shares, valid, whole, totals, exponents)
     with np.errstate(over="ignore"):
-        totals = np.where(whole, np.ldexp(total, exponent), np.nan)
-    shares = cumulated[:, :-1] if kind == "wasserstein" else values
-    return Shares(shares / total[:, None], valid, totals)
+        return Shares(shares, valid, np.where(whole, np.ldexp(totals, exponents), np.nan))
 
 
 @dataclass
@@ -146,6 +141,12 @@ class TotalsSeen:
             return
         self.lowest = min(self.lowest, float(totals.min()))
         self.highest = max(self.highest, float(totals.max()))
+
+    def join(self, other: TotalsSeen) -> None:
+        """Take in what was seen elsewhere."""
+        self.lowest = min(self.lowest, other.lowest)
+        self.highest = max(self.highest, other.highest)
+        self.all_whole = self.all_whole and other.all_whole
 
     @property
     def common(self) -> int | None:

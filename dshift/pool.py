@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -22,13 +22,9 @@ def map_threads(
     """
     with ThreadPoolExecutor(threads, thread_name_prefix="dshift") as pool:
         futures: list[Future[Outcome]] = [pool.submit(work, item) for item in items]
-        place = {future: number for number, future in enumerate(futures)}
-        waiting = set(futures)
         try:
-            while waiting:
-                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                for future in sorted(done, key=place.__getitem__):
-                    on_done(future.result())
+            for future in as_completed(futures):
+                on_done(future.result())
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise

@@ -98,11 +98,13 @@ def set_stage(
     if not loaded.embedding.exact or not indexed:
         # Blocks are ranges of this order, so it is the same with an index and without.
         exact = loaded.embedding.exact
-        order = neighbours_together(seed_points) if exact else np.arange(len(seed_points))
+        order = np.arange(len(seed_points))
+        if exact:
+            order = neighbours_together(seed_points, threads=threads)
         return Stage(loaded, field, seed_points, seed_index, order, None, None)
     index = build_index(field, threads)
     whole = seed_points is loaded.points
-    order = index.held.rows if whole else neighbours_together(seed_points)
+    order = index.held.rows if whole else neighbours_together(seed_points, threads=threads)
     memo = Memo(seed_points.shape[1], max(LEAST_MEMO_BYTES, field.points.nbytes // MEMO_PART))
     return Stage(loaded, field, seed_points, seed_index, order, index, memo)
 

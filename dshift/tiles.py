@@ -21,8 +21,6 @@ from dshift.simd import (
     lowest_bit,
 )
 
-SAMPLED = 64  # points among which two far ones are looked for
-
 _ONE = np.uint64(1)
 _NONE = np.uint64(0)
 
@@ -37,68 +35,6 @@ def exact_distance(point, row):
     for k in range(point.shape[0]):
         total += abs(point[k] - row[k])
     return total
-
-
-@inner
-def _halve(keys, order, start, middle, stop):
-    """Reorder so that keys before `middle` are no larger than those after (quickselect)."""
-    low, high = start, stop - 1
-    while low < high:
-        pivot = keys[(low + high) // 2]
-        i, j = low, high
-        while i <= j:
-            while keys[i] < pivot:
-                i += 1
-            while keys[j] > pivot:
-                j -= 1
-            if i <= j:
-                keys[i], keys[j] = keys[j], keys[i]
-                order[i], order[j] = order[j], order[i]
-                i += 1
-                j -= 1
-        if middle <= j:
-            high = j
-        elif middle >= i:
-            low = i
-        else:
-            return
-
-
-@jit
-def order_points(points, leaf_size):
-    """An order in which every dyadic segment is a cluster: halved between two far pivots.
-
-    They are looked for among some of the points.
-    """
-    n = points.shape[0]
-    order = np.arange(n)
-    keys = np.empty(n, np.int64)
-    stack = np.empty((128, 2), np.int64)
-    stack[0, 0], stack[0, 1], depth = 0, n, 1
-    while depth > 0:
-        depth -= 1
-        start, stop = stack[depth, 0], stack[depth, 1]
-        if stop - start <= leaf_size:
-            continue
-        stride = max(1, (stop - start) // SAMPLED)
-        other = pivot = order[start]
-        for _ in range(2):  # farthest from anything, then farthest from that
-            far, farthest = pivot, np.int64(-1)
-            for i in range(start, stop, stride):
-                away = exact_distance(points[pivot], points[order[i]])
-                if away > farthest:
-                    far, farthest = order[i], away
-            other, pivot = pivot, far
-        for i in range(start, stop):
-            point = points[order[i]]
-            keys[i] = exact_distance(points[other], point) - exact_distance(points[pivot], point)
-        leaves = (stop - start + leaf_size - 1) // leaf_size
-        middle = start + (leaves + 1) // 2 * leaf_size
-        _halve(keys, order, start, middle, stop)
-        stack[depth, 0], stack[depth, 1] = start, middle
-        stack[depth + 1, 0], stack[depth + 1, 1] = middle, stop
-        depth += 2
-    return order
 
 
 # ---------------------------------------------------------------- codes

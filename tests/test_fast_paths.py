@@ -15,7 +15,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dshift import chains, columns, crowd, groups, index, lanes, listing, shift, simd, tiles
+from dshift import (
+    chains,
+    columns,
+    crowd,
+    groups,
+    halves,
+    index,
+    lanes,
+    listing,
+    ordering,
+    shift,
+    simd,
+)
 from dshift.field import Field
 from dshift.metrics import make_embedding
 from dshift.visited import Memo
@@ -295,7 +307,57 @@ def test_data_of_any_size_are_of_one_type() -> None:
 @pytest.mark.parametrize("n", [0, 1, 2, 63, 64, 65, 1_000])
 def test_an_order_of_points_is_an_order(n: int, leaf: int) -> None:
     points = clumps(n, 3) if n else np.empty((0, 3), np.int64)
-    np.testing.assert_array_equal(np.sort(tiles.order_points(points, leaf)), np.arange(n))
+    np.testing.assert_array_equal(np.sort(ordering.order_points(points, leaf)), np.arange(n))
+
+
+CLUMPS = np.arange(5 * ordering.LEAST_SEGMENT + 7) // 2 % 37  # in the rows' order, with a period
+
+
+def many_points(kind: str) -> Any:
+    random = np.random.default_rng(3)
+    if kind == "equal":
+        return np.full((len(CLUMPS), 3), 6)
+    centres = random.integers(0, 2**40, (37, 5))
+    return 2 * (centres[CLUMPS] + random.integers(0, 2**20, (len(CLUMPS), 5)))
+
+
+@pytest.mark.parametrize("kind", ["equal", "clumps"])
+def test_an_order_by_a_tree_does_not_depend_on_threads(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ordering, "SEGMENT_BYTES", 0)
+    points = index.read_only(many_points(kind))
+    alone = ordering.order_points(points, 64)
+    np.testing.assert_array_equal(np.sort(alone), np.arange(len(points)))
+    np.testing.assert_array_equal(ordering.order_points(points, 64, threads=3), alone)
+
+
+@pytest.mark.parametrize("together", [0, ordering.SEGMENT_BYTES])
+def test_an_order_of_many_points_keeps_neighbours_together(
+    together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ordering, "SEGMENT_BYTES", together)
+    order = ordering.order_points(index.read_only(many_points("clumps")), 64)
+    leaves = np.split(CLUMPS[order], range(64, len(order), 64))
+    n_seen = np.mean([len(np.unique(leaf)) for leaf in leaves])
+    assert n_seen < 4  # of 37; 30 where rows are in no order
+
+
+def test_equal_points_go_all_over_a_tree() -> None:
+    n, depth = 4_000, 3
+    points = index.read_only(np.full((n, 2), 6))
+    lows, shift = halves.scale(points)
+    pairs, bounds = halves.grow_tree(points, np.arange(100), lows, shift, depth)
+    leaf_of = np.empty(n, np.uint16)
+    halves.send_down(points, 0, n, lows, shift, pairs, bounds, leaf_of)
+    assert np.bincount(leaf_of, minlength=8).min() > n // 16
+
+
+def test_segments_are_whole_leaves_and_not_too_long() -> None:
+    lengths = np.array([10, 0, 700, 1, 2, 0])
+    found = [(part.start, part.stop) for part in ordering._segments(lengths, 64, 256)]
+    assert found == [(0, 64), (64, 320), (320, 576), (576, 713)]
+    assert ordering._segments(np.array([65, 1]), 64, 128) == [slice(0, 66)]
 
 
 def test_scratch_is_lent_to_one_at_a_time() -> None:
@@ -330,6 +392,26 @@ def test_an_index_does_not_depend_on_the_threads_that_build_it() -> None:
     field = even_field(points, typical_distance(points[:500]))
     alone, together = index.build_index(field).held, index.build_index(field, threads=3).held
     for one, other in zip(alone, together, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("largest", [0, 1, 100, 32_000])
+@pytest.mark.parametrize("n", [1, 64, 300])
+def test_columns_are_counted_as_they_are_sorted(n: int, largest: int) -> None:
+    random = np.random.default_rng(largest)
+    keys = random.integers(0, largest, (n, 5), endpoint=True)
+    keys[:, 2] = keys[random.integers(0, n, n), 2]  # ties
+    points, rows, n_tiles = 2 * keys, np.arange(n), -(-n // 64)
+    codes = np.zeros((n_tiles * 64, 5), np.uint16)
+    codes[:n] = keys
+    codes = np.ascontiguousarray(codes.reshape(n_tiles, 64, 5).transpose(0, 2, 1))
+    kinds: Any = ((5, n), np.uint32), ((5, n_tiles), np.uint64), ((n, 5), np.uint16)
+    found, expected = (tuple(np.empty(*kind) for kind in kinds) for _ in range(2))
+    lows = np.zeros(5, np.int64)
+    columns.sort_columns(index.read_only(points), rows, lows, 2, 0, 5, 1, *expected)
+    for first, last in ((0, 3), (3, 5)):
+        columns.count_columns(codes, first, last, 1, *found)
+    for one, other in zip(found, expected, strict=True):
         np.testing.assert_array_equal(one, other)
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dshift import kernels
 from dshift.edges import bin_spacing, check_edges, choose_edges, count_coords, segments_of
 from dshift.errors import InvalidInput, InvalidType
 from dshift.metrics import (
@@ -202,12 +203,62 @@ def test_totals_of_enormous_and_tiny_rows() -> None:
     np.testing.assert_allclose(shares.values, [[5e-9, 0.5], [0.5, 1], [0.25, 0.75]])
 
 
+def shares_by_numpy(rows: np.ndarray, cumulate: bool) -> tuple[np.ndarray, ...]:
+    """As `divide_rows` does it, a step at a time for all rows."""
+    values = rows.copy()
+    valid = np.isfinite(values).all(axis=1)
+    values[~valid] = 0
+    valid &= (values.min(axis=1) >= 0) & (values.max(axis=1) > 0)
+    values[~valid] = 0
+    whole = valid & (values == np.rint(values)).all(axis=1)
+    _, exponents = np.frexp(np.where(valid, values.max(axis=1), 0.0))
+    values = np.ldexp(values, -exponents[:, None])
+    cumulated = np.cumsum(values, axis=1)
+    totals = np.where(valid, cumulated[:, -1], 1.0)
+    shares = (cumulated[:, :-1] if cumulate else values) / totals[:, None]
+    return shares, valid, whole, totals, exponents.astype(np.int64)
+
+
+@pytest.mark.parametrize("cumulate", [True, False])
+@pytest.mark.parametrize("kernel", [kernels.divide_rows, kernels.divide_rows.py_func])
+def test_rows_are_divided_to_the_bit(kernel: Any, cumulate: bool) -> None:
+    random = np.random.default_rng(0)
+    odd = [0.0, -0.0, np.nan, np.inf, -np.inf, -1.0, 5e-324, 1.7e308, 2.0**1023, 3.0, 2.5]
+    below = np.ldexp(random.integers(0, 2**12, (40, 5)).astype(float), -1074)
+    below[:, 0] = np.ldexp(1.0, random.integers(1, 9, 40))  # the others are rounded, once
+    rows = np.concatenate(
+        [
+            random.choice(odd, (300, 5), p=[0.3, 0.2, 0.01, 0.01, 0.01, 0.02, *[0.09] * 5]),
+            np.ldexp(random.random((100, 5)), random.integers(-1100, 1024, (100, 5))),
+            random.integers(0, 9, (40, 5)).astype(float),
+            below,
+        ]
+    )
+    n = len(rows)
+    found = (
+        np.empty((n, 4 if cumulate else 5)),
+        np.empty(n, dtype=bool),
+        np.empty(n, dtype=bool),
+        np.empty(n),
+        np.empty(n, dtype=np.int64),
+    )
+    kernel(rows, cumulate, *found)
+    assert 100 < found[1].sum() < n
+    for one, other in zip(found, shares_by_numpy(rows, cumulate), strict=True):
+        assert one.tobytes() == np.ascontiguousarray(other).tobytes()
+
+
 def seen(*blocks: list[float]) -> int | None:
     """The common total after blocks of totals; a negative one is of a row that is invalid."""
-    totals = TotalsSeen()
+    totals, joined = TotalsSeen(), TotalsSeen()
     for block in blocks:
         values = np.array(block, dtype=float)
-        totals.add(Shares(np.empty((len(block), 0)), ~(values < 0), values))
+        shares = Shares(np.empty((len(block), 0)), ~(values < 0), values)
+        totals.add(shares)
+        alone = TotalsSeen()
+        alone.add(shares)
+        joined.join(alone)
+    assert joined == totals
     return totals.common
 
 

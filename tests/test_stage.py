@@ -10,6 +10,7 @@ import pytest
 from clusters import histograms, make_job
 
 from dshift.field import Loaded, load_points
+from dshift.planning import ROWS_SHARED_AT_ONCE
 from dshift.stage import climb_share, seeds_share, set_stage
 
 ROWS = np.where(np.arange(40)[:, None] % 9, histograms(40).values, 0)
@@ -49,3 +50,20 @@ def test_seeds_of_a_block_are_named_by_the_callers_numbers(seeds: Any) -> None:
     np.testing.assert_array_equal(points, stage.seed_points[stage.order])
     if isinstance(seeds, str):
         assert sorted(numbers) == sorted({*range(40)} - {*MASKED})
+
+
+def test_what_is_loaded_does_not_depend_on_threads() -> None:
+    """Over several parts, with rows to drop; and the fingerprint is that of earlier versions."""
+    random = np.random.default_rng(0)
+    rows = random.integers(0, 50, (2 * ROWS_SHARED_AT_ONCE + 100, 7))
+    rows[::1000] = 0
+    samples = make_job(rows, 1.0, invalid="mask").samples
+    alone, together = (
+        load_points(samples, "wasserstein", None, None, "mask", threads=threads)
+        for threads in (1, 3)
+    )
+    embedded, valid = alone.embedding.embed(rows)
+    for loaded in (alone, together):
+        np.testing.assert_array_equal(loaded.points, embedded[valid])
+        np.testing.assert_array_equal(loaded.valid, valid)
+        assert loaded.fingerprint == "feb9c87bc73e0cde99e965a34193faa6"
