@@ -31,13 +31,14 @@ def locked(path: Path, how: int) -> int:
 
 
 def _open(path: Path) -> int:
-    for tries_left in reversed(range(TRIES)):
+    n_failed = 0
+    while True:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             # A link could lead anywhere.
             return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         except (FileNotFoundError, FileExistsError):
             # Who left took the folder away meanwhile; or, for `mkdir`, it came and went.
-            if not tries_left:
+            n_failed += 1
+            if n_failed == TRIES:
                 raise
-    raise AssertionError("unreachable: the last try raises")
