@@ -22,7 +22,7 @@ from typing import Any
 
 from pip._internal.models.index import PyPI
 
-from tests.trust import ROOT
+from tests.trust import ROOT, command
 
 # The last release of a package that nobody mends: CVE-2013-7459 and CVE-2018-6594.
 KNOWN_TO_HAVE_HOLES = ("pycrypto", "2.6.1")
@@ -34,9 +34,9 @@ def resolved(python: str) -> list[tuple[str, str]]:
     """Return name and version of all that a user with every extra installs."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = sorted(set(project["optional-dependencies"]) - NOT_FOR_USERS)
-    command = ["uv", "pip", "compile", "-q", "--no-header", "--no-annotate", "pyproject.toml"]
-    command += ["--python-version", python, *(f"--extra={extra}" for extra in extras)]
-    said = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
+    ask_uv = [command("uv"), "pip", "compile", "-q", "--no-header", "--no-annotate"]
+    ask_uv += ["pyproject.toml", "--python-version", python, *(f"--extra={e}" for e in extras)]
+    said = subprocess.run(ask_uv, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
     # As in "zarr==3.1.5 ; marker".
     pins = [line.partition(";")[0].strip().partition("==") for line in said.splitlines()]
     return [(name, version) for name, _, version in pins]
