@@ -355,9 +355,10 @@ class Cluster:
         self._courier.close()
         gone = self._client.status != "running"
         # Whatever was asked of the scheduler when it went, the caller hears one thing. Of a client
-        # that is closed while it asks, Dask raises a bare RuntimeError, or that None cannot answer.
+        # that is closed while it asks, Dask raises an error of its own, a bare RuntimeError, or
+        # that None cannot answer.
         if isinstance(error, CommClosedError | CancelledError) or (
-            gone and type(error) in (RuntimeError, AttributeError)
+            gone and (type(error) in (RuntimeError, AttributeError) or _is_of_dask(error))
         ):
             # A client may still take itself for connected when the first answer fails.
             raise self._cut_off(cancelled=isinstance(error, CancelledError)) from error
@@ -369,3 +370,7 @@ class Cluster:
                 self._board.close("failed", error=f"{type(error).__name__}: {error}")
             self._board.close("done" if error is None else "interrupted")
             self._client.run(forget, self._token, on_error="ignore")
+
+
+def _is_of_dask(error: BaseException | None) -> bool:
+    return type(error).__module__.partition(".")[0] == "distributed"

@@ -51,8 +51,9 @@ def hearing(client: Any, token: str) -> Iterator[Heard]:
     _jobs[token] = heard = Heard()
     with _lock:
         _n_jobs[client.id] += 1
-        client.subscribe_topic(TOPIC, _hear)
     try:
+        # Raises if the client has been closed meanwhile.
+        client.subscribe_topic(TOPIC, _hear)
         yield heard
     finally:
         with _lock:
