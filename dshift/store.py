@@ -176,9 +176,11 @@ def _absolute(path: str) -> str:
 
 def known_job(place: Store) -> dict[str, Any] | None:
     """Return what is said to be run in a store: by the result if it is whole, else by the job."""
+    # The job first: a run that ends meanwhile writes the result, and takes the job away after that.
+    job = place.read(JOB_FILE)
     try:
         root = json.loads(place.read(ROOT) or b"{}").get("attributes", {})
-        known = json.loads(root.get(JOB_ATTRIBUTE) or place.read(JOB_FILE) or b"null")
+        known = json.loads(root.get(JOB_ATTRIBUTE) or job or b"null")
     except (ValueError, AttributeError):
         return None
     return known if isinstance(known, dict) else None

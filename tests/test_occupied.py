@@ -24,7 +24,7 @@ import dshift
 from dshift import occupied as room
 from dshift.engine import settings
 from dshift.occupied import STALE_SECONDS, Holder, occupied
-from dshift.store import LOCK_FILE, ROOT, RUN_FOLDER, Store
+from dshift.store import JOB_FILE, LOCK_FILE, ROOT, RUN_FOLDER, Store
 
 ROWS = histograms()
 
@@ -73,6 +73,25 @@ def test_a_finished_store_is_open_to_all_and_cleared_of_what_the_dead_left(place
     write(place, elsewhere(seen=time.time() - STALE_SECONDS - 1))
     xr.testing.assert_identical(dshift.fit(ROWS, 1.0, store=place.url), found)
     assert not (Path(place.url) / "dshift").exists()
+
+
+def test_a_run_that_ends_while_another_one_looks_is_known(
+    place: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = dshift.fit(ROWS, 1.0, store=place.url)
+    finished, read = place.read(ROOT) or b"", Store.read
+    os.unlink(f"{place.url}/{ROOT}")  # as it was before the last write
+    place.write(JOB_FILE, json.loads(finished)["attributes"]["dshift_job"].encode())
+
+    def read_and_end(self: Store, key: str) -> bytes | None:
+        content = read(self, key)
+        if (Path(place.url) / JOB_FILE).exists():
+            self.write(ROOT, finished)
+            self.remove(RUN_FOLDER)
+        return content
+
+    monkeypatch.setattr(Store, "read", read_and_end)
+    xr.testing.assert_identical(dshift.fit(ROWS, 1.0, store=place.url), found)
 
 
 def test_who_is_dead_is_followed_at_once_on_the_same_host(
