@@ -170,6 +170,8 @@ class _Beat(threading.Thread):
 
 def _leave(place: Store, me: Holder, was_there: bool) -> None:
     """Take the record away; of a finished run, all that was kept to continue it."""
+    if not _has_run_folder(place):
+        return
     # The result is whole, or the error is on its way: neither may be lost to a full disk.
     with suppress(OSError), _one_at_a_time(place):
         other = _holder(place)
@@ -182,13 +184,17 @@ def _leave(place: Store, me: Holder, was_there: bool) -> None:
 
 def _clear_up_after_the_dead(place: Store) -> None:
     """Remove what a run left that died after its last write."""
-    # A guard would be made, and a finished store may be one that can only be read.
-    if place.local_path is not None and not _run_folder(place.local_path).exists():
+    if not _has_run_folder(place):
         return
     with suppress(OSError), _one_at_a_time(place):
         other = _holder(place)
         if other is None or not other.lives():
             _remove(place, _all_kept(place))
+
+
+def _has_run_folder(place: Store) -> bool:
+    """Return whether there may be something to remove; to hold the guard would make the folder."""
+    return place.local_path is None or os.path.exists(_run_folder(place.local_path))
 
 
 def _run_folder(local_path: str) -> Path:

@@ -6,6 +6,7 @@ import fcntl
 import json
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -134,6 +135,13 @@ def test_a_run_that_is_refused_leaves_nothing(place: Store) -> None:
     with pytest.raises(dshift.InvalidInput, match="not histograms"):
         dshift.fit(bad, 1.0, store=place.url)
     assert os.listdir(place.url) == []
+
+
+def test_a_store_that_was_removed_is_not_made_again_to_leave_it(place: Store) -> None:
+    os.mkdir(place.url)
+    with occupied(place):
+        shutil.rmtree(place.url)
+    assert not os.path.exists(place.url)
 
 
 def test_the_record_is_renewed_and_its_loss_is_noticed(
