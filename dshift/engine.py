@@ -350,15 +350,16 @@ class Cluster:
             self._clear_up(error)
 
     def _clear_up(self, error: BaseException | None) -> None:
+        from distributed.client import ClosedClientError
         from distributed.comm.core import CommClosedError
 
         self._courier.close()
         gone = self._client.status != "running"
         # Whatever was asked of the scheduler when it went, the caller hears one thing. Of a client
-        # that is closed while it asks, Dask raises an error of its own, a bare RuntimeError, or
-        # that None cannot answer.
-        if isinstance(error, CommClosedError | CancelledError) or (
-            gone and (type(error) in (RuntimeError, AttributeError) or _is_of_dask(error))
+        # that is closed while it asks, Dask also raises a bare RuntimeError, or that None cannot
+        # answer.
+        if isinstance(error, CommClosedError | ClosedClientError | CancelledError) or (
+            gone and type(error) in (RuntimeError, AttributeError)
         ):
             # A client may still take itself for connected when the first answer fails.
             raise self._cut_off(cancelled=isinstance(error, CancelledError)) from error
@@ -370,7 +371,3 @@ class Cluster:
                 self._board.close("failed", error=f"{type(error).__name__}: {error}")
             self._board.close("done" if error is None else "interrupted")
             self._client.run(forget, self._token, on_error="ignore")
-
-
-def _is_of_dask(error: BaseException | None) -> bool:
-    return type(error).__module__.partition(".")[0] == "distributed"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import Any
@@ -60,6 +60,7 @@ def hearing(client: Any, token: str) -> Iterator[Heard]:
             _n_jobs[client.id] -= 1
             if not _n_jobs[client.id]:
                 del _n_jobs[client.id]
-                if client.status == "running":
+                # One that is closed hears no more: that must not hide how the job ended.
+                with suppress(Exception):
                     client.unsubscribe_topic(TOPIC)
         del _jobs[token]

@@ -46,6 +46,7 @@ from distributed import (
     get_task_stream,
     performance_report,
 )
+from distributed.client import ClosedClientError
 from distributed.comm.core import CommClosedError
 
 import dshift
@@ -280,6 +281,21 @@ def test_a_client_that_is_closed_before_it_hears_of_blocks_says_so(
         pytest.raises(dshift.ClusterLost, match=r"connection to the scheduler .* was lost"),
     ):
         dshift.fit(ROWS, 0.4, client=client)
+    assert not hearing._jobs
+    assert not hearing._n_jobs
+
+
+def test_a_client_that_is_closed_while_it_stops_hearing_does_not_hide_the_outcome() -> None:
+    class Closing:
+        id, status = "closing", "running"
+
+        def subscribe_topic(self, topic: str, handler: Any) -> None: ...
+
+        def unsubscribe_topic(self, topic: str) -> None:
+            raise ClosedClientError("Client is closed. Can't send unsubscribe-topic message.")
+
+    with pytest.raises(KeyError, match="the outcome"), hearing.hearing(Closing(), "token"):
+        raise KeyError("the outcome")
     assert not hearing._jobs
     assert not hearing._n_jobs
 
