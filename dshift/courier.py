@@ -14,6 +14,7 @@ from typing import Any
 import dask
 
 from dshift import tasks
+from dshift.errors import StoreFailed
 from dshift.held import JobRef
 from dshift.parcel import INLINE_BYTES, Packed, pack, pickled_bytes, with_samples, write_parcel
 from dshift.planning import Plan
@@ -74,11 +75,18 @@ class Courier:
             folder = dask.config.get("temporary-directory", None)
             self._scratch = Store(tempfile.mkdtemp(prefix="dshift-", dir=folder))
         write_parcel(self._scratch.url, packed)
-        if all(ask_hosts(self._client, tasks.sees, self._scratch, ROOT, self._scratch.read(ROOT))):
+        if self._seen_by_all(self._scratch):
             log.info("the arrays of the job travel through %s", self._scratch.name)
             return True
         self._drop_scratch()
         return False
+
+    def _seen_by_all(self, scratch: Store) -> bool:
+        try:
+            return all(ask_hosts(self._client, tasks.sees, scratch, ROOT, scratch.read(ROOT)))
+        except StoreFailed as error:  # a folder of the caller's own, and workers of another user
+            log.info("workers cannot read %s (%s)", scratch.name, error)
+            return False
 
     def _scatter(self) -> None:
         assert self._packed is not None
@@ -109,5 +117,8 @@ class Courier:
 
     def _drop_scratch(self) -> None:
         if self._scratch is not None:
-            self._scratch.remove("")
-            self._scratch = None
+            scratch, self._scratch = self._scratch, None
+            try:
+                scratch.remove("")
+            except OSError as error:  # no reason to lose a result
+                log.warning("%s could not be removed (%s)", scratch.name, error.strerror or error)

@@ -350,13 +350,15 @@ class Cluster:
             self._clear_up(error)
 
     def _clear_up(self, error: BaseException | None) -> None:
+        from distributed.client import ClosedClientError
         from distributed.comm.core import CommClosedError
 
         self._courier.close()
         gone = self._client.status != "running"
         # Whatever was asked of the scheduler when it went, the caller hears one thing. Of a client
-        # that is closed while it asks, Dask raises a bare RuntimeError, or that None cannot answer.
-        if isinstance(error, CommClosedError | CancelledError) or (
+        # that is closed while it asks, Dask also raises a bare RuntimeError, or that None cannot
+        # answer.
+        if isinstance(error, CommClosedError | ClosedClientError | CancelledError) or (
             gone and type(error) in (RuntimeError, AttributeError)
         ):
             # A client may still take itself for connected when the first answer fails.

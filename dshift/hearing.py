@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import Any
@@ -51,14 +51,16 @@ def hearing(client: Any, token: str) -> Iterator[Heard]:
     _jobs[token] = heard = Heard()
     with _lock:
         _n_jobs[client.id] += 1
-        client.subscribe_topic(TOPIC, _hear)
     try:
+        # Raises if the client has been closed meanwhile.
+        client.subscribe_topic(TOPIC, _hear)
         yield heard
     finally:
         with _lock:
             _n_jobs[client.id] -= 1
             if not _n_jobs[client.id]:
                 del _n_jobs[client.id]
-                if client.status == "running":
+                # One that is closed hears no more: that must not hide how the job ended.
+                with suppress(Exception):
                     client.unsubscribe_topic(TOPIC)
         del _jobs[token]

@@ -7,6 +7,9 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+# Of a folder that others may take away while it is made: beyond, something else is wrong.
+TRIES = 100
+
 
 def locked(path: Path, how: int) -> int:
     """Return the descriptor of a lock file that is still there once it is locked.
@@ -15,12 +18,7 @@ def locked(path: Path, how: int) -> int:
     instead of waiting.
     """
     while True:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            # A link to nowhere would not be found for ever: links are refused.
-            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-        except FileNotFoundError:  # who left took the folder away meanwhile
-            continue
+        lock = _open(path)
         try:
             fcntl.flock(lock, how)
             with suppress(FileNotFoundError):  # taken away by who held it
@@ -30,3 +28,17 @@ def locked(path: Path, how: int) -> int:
             os.close(lock)
             raise
         os.close(lock)
+
+
+def _open(path: Path) -> int:
+    n_failed = 0
+    while True:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # A link could lead anywhere.
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        except (FileNotFoundError, FileExistsError):
+            # Who left took the folder away meanwhile; or, for `mkdir`, it came and went.
+            n_failed += 1
+            if n_failed == TRIES:
+                raise

@@ -138,6 +138,8 @@ def _one_at_a_time(place: Store) -> Iterator[None]:
     try:
         yield
     finally:
+        # Closed alone, it would be held on by a process that was forked meanwhile.
+        fcntl.flock(guard, fcntl.LOCK_UN)
         os.close(guard)
 
 
@@ -151,11 +153,13 @@ class _Beat(threading.Thread):
     def run(self) -> None:
         while not self._over.wait(BEAT_SECONDS):
             try:
-                other = _holder(self._place)
-                if other is not None and other.token != self._me.token:
-                    log.warning("another run has taken over the store %s", self._place.name)
-                    return
-                replace(self._me, seen=time.time()).write(self._place)
+                # Or else one that takes over in between would lose its record to this one.
+                with _one_at_a_time(self._place):
+                    other = _holder(self._place)
+                    if other is not None and other.token != self._me.token:
+                        log.warning("another run has taken over the store %s", self._place.name)
+                        return
+                    replace(self._me, seen=time.time()).write(self._place)
             except Exception as error:
                 log.info("the record of this run could not be renewed (%r)", error)
 
@@ -166,25 +170,50 @@ class _Beat(threading.Thread):
 
 def _leave(place: Store, me: Holder, was_there: bool) -> None:
     """Take the record away; of a finished run, all that was kept to continue it."""
+    if not _has_run_folder(place):
+        return
     # The result is whole, or the error is on its way: neither may be lost to a full disk.
-    with suppress(OSError):
+    with suppress(OSError), _one_at_a_time(place):
         other = _holder(place)
         if other is not None and other.token != me.token:
             return
-        if place.read(ROOT) is not None:
-            place.remove(RUN_FOLDER)
-            return
-        place.remove(LOCK_FILE)
-        if place.local_path is not None:
-            place.remove(LOCK_GUARD)
-            os.rmdir(Path(place.local_path) / RUN_FOLDER)
-            if not was_there:
-                os.rmdir(place.local_path)
+        _remove(place, [LOCK_FILE] if place.read(ROOT) is None else _all_kept(place))
+        if place.local_path is not None and not was_there:
+            os.rmdir(place.local_path)
 
 
 def _clear_up_after_the_dead(place: Store) -> None:
     """Remove what a run left that died after its last write."""
-    other = _holder(place)
-    if other is None or not other.lives():
-        with suppress(OSError):
-            place.remove(RUN_FOLDER)
+    if not _has_run_folder(place):
+        return
+    with suppress(OSError), _one_at_a_time(place):
+        other = _holder(place)
+        if other is None or not other.lives():
+            _remove(place, _all_kept(place))
+
+
+def _has_run_folder(place: Store) -> bool:
+    """Return whether there may be something to remove; to hold the guard would make the folder."""
+    return place.local_path is None or os.path.exists(_run_folder(place.local_path))
+
+
+def _run_folder(local_path: str) -> Path:
+    return Path(local_path) / RUN_FOLDER
+
+
+def _all_kept(place: Store) -> list[str]:
+    """Return all that a run has kept, but for the guard."""
+    if place.local_path is None:
+        return [RUN_FOLDER]
+    kept = [f"{RUN_FOLDER}/{name}" for name in os.listdir(_run_folder(place.local_path))]
+    return [key for key in kept if key != LOCK_GUARD]
+
+
+def _remove(place: Store, keys: list[str]) -> None:
+    """Remove what a run has kept, and its folder if that was all; who calls holds the guard."""
+    for key in keys:
+        place.remove(key)
+    if place.local_path is not None:
+        # After all else: once it is gone, whoever comes makes and holds one of his own.
+        place.remove(LOCK_GUARD)
+        os.rmdir(_run_folder(place.local_path))

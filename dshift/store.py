@@ -69,14 +69,14 @@ class Store:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            raise self.failed("read", key, error) from error
+            raise self.failed("read", key, error) from self._public(error)
 
     def write(self, key: str, content: bytes) -> None:
         """Write bytes under a key, whole or not at all."""
-        fs, path = self._at(key)
         if self.local_path is None:
-            fs.pipe_file(path, content)
+            self._put(key, content)
             return
+        _, path = self._at(key)
         # Object stores put whole objects; on a disk, a file is whole once it is renamed.
         fresh = f"{path}.{uuid.uuid4().hex[:8]}"
         try:
@@ -92,26 +92,40 @@ class Store:
             if os.path.exists(fresh):
                 os.unlink(fresh)
 
+    def _put(self, key: str, content: bytes, **how: Any) -> None:
+        """Put an object; let FileExistsError through."""
+        fs, path = self._at(key)
+        try:
+            fs.pipe_file(path, content, **how)
+        except FileExistsError:
+            raise
+        except OSError as error:
+            raise self.failed("written", key, error) from self._public(error)
+
     def failed(self, done: str, key: str, error: OSError) -> StoreFailed:
         """Return the error that names what could not be read or written."""
+        cause = (self._public(error) and error.strerror) or public_cause(error, self.url)
         return StoreFailed(
-            f"{key} of `store`={self.name!r} cannot be {done} ({error.strerror or error}). Mend "
+            f"{key} of `store`={self.name!r} cannot be {done} ({cause}). Mend "
             "that (room on the disk, the right to write, another path); the same call then "
             "continues from the blocks that are recorded."
         )
 
+    def _public(self, error: OSError) -> OSError | None:
+        """Return an error that may be shown: one that quotes a URL with credentials may not."""
+        return error if self.name == self.url else None
+
     def create(self, key: str, content: bytes) -> bool:
         """Write bytes under a key; return False if it is there, where the file system can tell."""
-        fs, path = self._at(key)
         if self.local_path is not None:
             self.write(key, content)
             return True
         try:
-            fs.pipe_file(path, content, mode="create")
+            self._put(key, content, mode="create")
         except FileExistsError:
             return False
         except (TypeError, NotImplementedError):  # an older file system of fsspec
-            fs.pipe_file(path, content)
+            self._put(key, content)
         return True
 
     def list_keys(self) -> list[str]:
@@ -162,9 +176,11 @@ def _absolute(path: str) -> str:
 
 def known_job(place: Store) -> dict[str, Any] | None:
     """Return what is said to be run in a store: by the result if it is whole, else by the job."""
+    # The job first: a run that ends meanwhile writes the result, and takes the job away after that.
+    job = place.read(JOB_FILE)
     try:
         root = json.loads(place.read(ROOT) or b"{}").get("attributes", {})
-        known = json.loads(root.get(JOB_ATTRIBUTE) or place.read(JOB_FILE) or b"null")
+        known = json.loads(root.get(JOB_ATTRIBUTE) or job or b"null")
     except (ValueError, AttributeError):
         return None
     return known if isinstance(known, dict) else None

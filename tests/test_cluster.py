@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import errno
 import logging
 import mmap
 import os
@@ -45,6 +46,7 @@ from distributed import (
     get_task_stream,
     performance_report,
 )
+from distributed.client import ClosedClientError
 from distributed.comm.core import CommClosedError
 
 import dshift
@@ -58,6 +60,7 @@ from dshift.planning import LEAST_WINDOW_BYTES
 from dshift.sources import open_samples
 from dshift.stage import Job
 from dshift.store import Store, check_store
+from dshift.tasks import TOPIC
 
 ROWS = histograms()
 IDENTICAL = xr.testing.assert_identical
@@ -160,6 +163,47 @@ def test_arrays_travel_through_the_cluster_where_nothing_is_shared(
     assert "the arrays of the job travel through the cluster" in caplog.text
 
 
+def test_arrays_travel_through_the_cluster_where_workers_may_not_read_the_scratch_store(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    read = Store.read
+
+    def refused(self: Store, key: str) -> bytes | None:
+        # A folder of the caller's own, on the disk of a host where workers are another user's.
+        if "dshift-" in self.url and "Dask-Default-Threads" in threading.current_thread().name:
+            raise self.failed("read", key, PermissionError(errno.EACCES, "Permission denied"))
+        return read(self, key)
+
+    caplog.set_level(logging.INFO, "dshift")
+    rows = ROWS.values.astype(np.float64).repeat(4, axis=0)
+    with local(1, processes=False) as (_, client):
+        monkeypatch.setattr(Store, "read", refused)
+        IDENTICAL(dshift.fit(rows, 1.0, client=client), dshift.fit(rows, 1.0))
+    assert "the arrays of the job travel through the cluster" in caplog.text
+
+
+def test_a_scratch_store_that_cannot_be_removed_does_not_cost_the_result(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    remove = Store.remove
+
+    def in_vain(self: Store, prefix: str) -> None:
+        remove(self, prefix)
+        raise OSError(errno.ENOTEMPTY, "Directory not empty")  # NFS, while a worker reads there
+
+    rows = ROWS.values.astype(np.float64).repeat(4, axis=0)
+    with local(1, processes=False) as (_, client):
+        monkeypatch.setattr(Store, "remove", in_vain)
+        before = set(held_tokens())
+        IDENTICAL(dshift.fit(rows, 1.0, client=client), dshift.fit(rows, 1.0))
+        assert set(held_tokens()) <= before
+        bad = rows.copy()
+        bad[3] = -1
+        with pytest.raises(dshift.InvalidInput, match="not histograms"):
+            dshift.fit(bad, 1.0, client=client)
+    assert "could not be removed" in caplog.text
+
+
 def test_a_path_that_only_the_client_sees(client: Client, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "dshift")
     path = "memory://only-here/d.zarr"  # the memory of this process
@@ -219,6 +263,41 @@ def test_a_client_that_is_closed_while_it_fetches_a_result_says_so(
         pytest.raises(dshift.ClusterLost, match=r"connection to the scheduler .* was lost"),
     ):
         dshift.fit(ROWS, 0.4, client=client)
+
+
+def test_a_client_that_is_closed_before_it_hears_of_blocks_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    subscribe = Client.subscribe_topic
+
+    def too_late(client: Client, topic: str, handler: Any) -> None:
+        if topic == TOPIC:  # Dask has some of its own
+            client.close()
+        subscribe(client, topic, handler)
+
+    monkeypatch.setattr(Client, "subscribe_topic", too_late)
+    with (
+        local(1, processes=False) as (_, client),
+        pytest.raises(dshift.ClusterLost, match=r"connection to the scheduler .* was lost"),
+    ):
+        dshift.fit(ROWS, 0.4, client=client)
+    assert not hearing._jobs
+    assert not hearing._n_jobs
+
+
+def test_a_client_that_is_closed_while_it_stops_hearing_does_not_hide_the_outcome() -> None:
+    class Closing:
+        id, status = "closing", "running"
+
+        def subscribe_topic(self, topic: str, handler: Any) -> None: ...
+
+        def unsubscribe_topic(self, topic: str) -> None:
+            raise ClosedClientError("Client is closed. Can't send unsubscribe-topic message.")
+
+    with pytest.raises(KeyError, match="the outcome"), hearing.hearing(Closing(), "token"):
+        raise KeyError("the outcome")
+    assert not hearing._jobs
+    assert not hearing._n_jobs
 
 
 def test_a_line_that_breaks_before_the_client_notices_says_so(

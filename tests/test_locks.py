@@ -65,6 +65,48 @@ def test_a_folder_that_went_before_its_file_was_made_is_made_anew(
     os.close(lock)
 
 
+def test_a_folder_that_went_while_it_was_made_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, mkdir = tmp_path / "store" / "run" / "lock", os.mkdir
+    made: list[Path] = []
+
+    def make(folder: Any, *args: Any, **kwargs: Any) -> None:
+        mkdir(folder, *args, **kwargs)
+        made.append(Path(folder))
+        if len(made) == 1:  # the last one to leave had made the store itself
+            os.rmdir(folder)
+
+    monkeypatch.setattr(os, "mkdir", make)
+    os.close(locked(path, fcntl.LOCK_EX))
+    assert made == [path.parents[1], path.parents[1], path.parents[0]]
+
+
+def test_a_folder_that_came_and_went_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, mkdir = tmp_path / "run" / "lock", os.mkdir
+    path.parent.mkdir()
+
+    def make(folder: Any, *args: Any, **kwargs: Any) -> None:
+        try:
+            mkdir(folder, *args, **kwargs)
+        except FileExistsError:  # of another run, which leaves now
+            os.rmdir(folder)
+            raise
+
+    monkeypatch.setattr(os, "mkdir", make)
+    os.close(locked(path, fcntl.LOCK_EX))
+
+
+def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(FileExistsError):
+        locked(tmp_path / "file" / "lock", fcntl.LOCK_EX)
+    with pytest.raises(FileNotFoundError):
+        locked(Path("/proc/nowhere/lock"), fcntl.LOCK_EX)
+
+
 def test_a_link_to_nowhere_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     path.symlink_to(tmp_path / "gone" / "lock")

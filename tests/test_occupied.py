@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import threading
 import time
 import uuid
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ import dshift
 from dshift import occupied as room
 from dshift.engine import settings
 from dshift.occupied import STALE_SECONDS, Holder, occupied
-from dshift.store import LOCK_FILE, ROOT, Store
+from dshift.store import JOB_FILE, LOCK_FILE, ROOT, RUN_FOLDER, Store
 
 ROWS = histograms()
 
@@ -74,6 +76,25 @@ def test_a_finished_store_is_open_to_all_and_cleared_of_what_the_dead_left(place
     assert not (Path(place.url) / "dshift").exists()
 
 
+def test_a_run_that_ends_while_another_one_looks_is_known(
+    place: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = dshift.fit(ROWS, 1.0, store=place.url)
+    finished, read = place.read(ROOT) or b"", Store.read
+    os.unlink(f"{place.url}/{ROOT}")  # as it was before the last write
+    place.write(JOB_FILE, json.loads(finished)["attributes"]["dshift_job"].encode())
+
+    def read_and_end(self: Store, key: str) -> bytes | None:
+        content = read(self, key)
+        if (Path(place.url) / JOB_FILE).exists():
+            self.write(ROOT, finished)
+            self.remove(RUN_FOLDER)
+        return content
+
+    monkeypatch.setattr(Store, "read", read_and_end)
+    xr.testing.assert_identical(dshift.fit(ROWS, 1.0, store=place.url), found)
+
+
 def test_who_is_dead_is_followed_at_once_on_the_same_host(
     place: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -114,6 +135,13 @@ def test_a_run_that_is_refused_leaves_nothing(place: Store) -> None:
     with pytest.raises(dshift.InvalidInput, match="not histograms"):
         dshift.fit(bad, 1.0, store=place.url)
     assert os.listdir(place.url) == []
+
+
+def test_a_store_that_was_removed_is_not_made_again_to_leave_it(place: Store) -> None:
+    os.mkdir(place.url)
+    with occupied(place):
+        shutil.rmtree(place.url)
+    assert not os.path.exists(place.url)
 
 
 def test_the_record_is_renewed_and_its_loss_is_noticed(
@@ -239,3 +267,157 @@ with settings(block_size=10, threads=1):
         found = dshift.fit(ROWS, 0.4, metric=slow_metric(0), store=place)
     assert (place / ROOT).exists()
     xr.testing.assert_identical(found, dshift.fit(ROWS, 0.4, metric=slow_metric(0)))
+
+
+class Interleaved:
+    """Runs as threads that halt where they are told to, until they are let on.
+
+    A run that waits for the guard says so: whoever must halt at a place that is kept from it by
+    another run could else be waited for in vain.
+    """
+
+    def __init__(self, place: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._place, self._pool = place, ThreadPoolExecutor(4)
+        self._halts: dict[tuple[str, str, str], threading.Event] = {}
+        self._seen: set[tuple[str, str]] = set()  # who is where
+        flock, makedirs, write, remove = fcntl.flock, os.makedirs, Store.write, Store.remove
+
+        def watched_flock(lock: int, how: int) -> None:
+            try:
+                flock(lock, how | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._say("waits")
+                flock(lock, how)
+
+        def watched_makedirs(path: str, **how: Any) -> None:
+            makedirs(path, **how)
+            self._pass("made", os.path.basename(path))
+
+        def watched_write(place: Store, key: str, content: bytes) -> None:
+            self._pass("writes", key)
+            write(place, key, content)
+
+        def watched_remove(place: Store, key: str) -> None:
+            remove(place, key)
+            self._pass("removed", key)
+
+        monkeypatch.setattr(fcntl, "flock", watched_flock)
+        monkeypatch.setattr(os, "makedirs", watched_makedirs)
+        monkeypatch.setattr(Store, "write", watched_write)
+        monkeypatch.setattr(Store, "remove", watched_remove)
+
+    def _say(self, where: str) -> None:
+        self._seen.add((threading.current_thread().name, where))
+
+    def _pass(self, when: str, key: str) -> None:
+        halt = self._halts.get((threading.current_thread().name, when, key))
+        if halt is not None:
+            self._say("halted")
+            assert halt.wait(SECONDS)
+
+    def halt(self, who: str, when: str, key: str) -> threading.Event:
+        """Have a thread halt where it made a folder, writes a key, or removed one."""
+        return self._halts.setdefault((who, when, key), threading.Event())
+
+    def until(self, who: str, *where: str) -> None:
+        until(lambda: {(who, at) for at in where} & self._seen, f"{who} is at {where}")
+
+    def start(self, who: str, over: threading.Event) -> Future[bool]:
+        """Have a run hold the store until it is over; its outcome is whether it did."""
+
+        def hold() -> bool:
+            threading.current_thread().name = who
+            try:
+                with occupied(self._place):
+                    self._say("inside")
+                    assert over.wait(SECONDS)
+                    return True
+            except dshift.StoreInUse:
+                self._say("refused")
+                return False
+
+        return self._pool.submit(hold)
+
+
+def test_of_two_that_come_while_a_third_leaves_one_gets_the_store(
+    place: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, first_over, over = Interleaved(place, monkeypatch), threading.Event(), threading.Event()
+    leaves = runs.halt("first", "removed", LOCK_FILE)
+    takes = runs.halt("second", "writes", LOCK_FILE)
+    first = runs.start("first", first_over)
+    runs.until("first", "inside")
+    first_over.set()
+    runs.until("first", "halted")  # its record is gone, its guard is not
+    second = runs.start("second", over)
+    runs.until("second", "halted", "waits")
+    leaves.set()
+    assert first.result(SECONDS)
+    runs.until("second", "halted")  # it found no record, and has not written its own
+    third = runs.start("third", over)
+    runs.until("third", "inside", "waits")
+    takes.set()
+    runs.until("second", "inside", "refused")
+    runs.until("third", "inside", "refused")
+    over.set()
+    assert sorted([second.result(SECONDS), third.result(SECONDS)]) == [False, True]
+    assert os.listdir(place.url) == []
+
+
+def test_a_late_renewal_does_not_replace_the_record_of_who_took_over(
+    place: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "BEAT_SECONDS", 0.01)
+    runs, first_over, over = Interleaved(place, monkeypatch), threading.Event(), threading.Event()
+    renews = runs.halt("dshift-beat", "writes", LOCK_FILE)
+    first = runs.start("first", first_over)
+    runs.until("dshift-beat", "halted")  # it found its own record, and was put to sleep
+    monkeypatch.setattr(room, "BEAT_SECONDS", 10.0)
+    mine = Holder(**json.loads(place.read(LOCK_FILE) or b""))
+    write(place, replace(mine, seen=time.time() - STALE_SECONDS - 1))
+    second = runs.start("second", over)
+    runs.until("second", "inside", "waits")
+    renews.set()
+    runs.until("second", "inside", "refused")
+    first_over.set()
+    assert first.result(SECONDS)
+    third = runs.start("third", over)
+    runs.until("third", "inside", "refused")
+    over.set()
+    assert sorted([second.result(SECONDS), third.result(SECONDS)]) == [False, True]
+
+
+def test_what_is_cleared_up_is_not_of_a_run_that_is_just_starting(
+    place: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, over = Interleaved(place, monkeypatch), threading.Event()
+    over.set()
+    takes = runs.halt("late", "made", RUN_FOLDER)
+    late = runs.start("late", over)
+    runs.until("late", "halted")  # it saw no result, and has not written its record
+    place.write(ROOT, b"{}")
+    other = runs.start("other", over)
+    runs.until("other", "inside", "waits")
+    takes.set()
+    assert late.result(SECONDS)
+    assert other.result(SECONDS)
+    assert os.listdir(place.url) == [ROOT]
+
+
+def test_a_process_that_was_forked_does_not_keep_the_guard(
+    place: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flock, inherited = fcntl.flock, []
+
+    def forked(lock: int, how: int) -> None:
+        flock(lock, how | fcntl.LOCK_NB)  # raises where it would wait
+        inherited.append(os.dup(lock))  # as a fork does with all that is open
+
+    monkeypatch.setattr(fcntl, "flock", forked)
+    try:
+        with occupied(place):
+            pass
+    finally:
+        for lock in inherited:
+            os.close(lock)
+    assert not os.path.exists(place.url)

@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import pickle
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ import xarray as xr
 
 import dshift
 from dshift.engine import settings
+from dshift.store import JOB_FILE, LOCK_FILE
 
 PACKAGE = Path(dshift.__file__).parent
 ROWS = np.random.default_rng(0).multinomial(30, np.full(5, 0.2), 24)
@@ -226,6 +228,27 @@ def test_a_secret_is_nowhere_to_be_read(
     assert SECRET not in caplog.text
     printed = capsys.readouterr()
     assert SECRET not in printed.out + printed.err
+
+
+@pytest.mark.parametrize(("method", "done"), [("pipe_file", "written"), ("cat_file", "read")])
+@pytest.mark.parametrize("key", [LOCK_FILE, JOB_FILE])
+def test_a_remote_store_that_refuses_is_named_and_tells_no_secret(
+    memory: Any, monkeypatch: pytest.MonkeyPatch, method: str, done: str, key: str
+) -> None:
+    kind = type(memory)
+    work = getattr(kind, method)
+    memory.pipe_file(f"/user:{SECRET}@host/other", b"")  # for the fixture to remove
+
+    def refuse(self: Any, path: str, *args: Any, **how: Any) -> Any:
+        if path.endswith(key):
+            raise PermissionError(f"403 Forbidden: {path}")
+        return work(self, path, *args, **how)
+
+    monkeypatch.setattr(kind, method, refuse)
+    said = rf"{key} of `store`='memory://host/run\.zarr' cannot be {done} \(PermissionError\)"
+    with pytest.raises(dshift.StoreFailed, match=said) as refused:
+        dshift.fit(ROWS, 0.8, store=f"{URL}/run.zarr")
+    assert SECRET not in "".join(traceback.format_exception(refused.value))
 
 
 def test_a_torn_chunk_of_a_remote_source_tells_no_secret(memory: Any) -> None:

@@ -3,6 +3,8 @@
 DESIGN.md, "What is promised, and how it is tested", lists them.
 """
 
+import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -11,3 +13,12 @@ ROOT = Path(__file__).parents[2]
 TESTS = str(ROOT / "tests")
 if TESTS not in sys.path:
     sys.path.insert(0, TESTS)
+
+
+def command(name: str) -> str:
+    """Return where a command is: beside this Python, activated or not, or on the path."""
+    places = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
+    found = shutil.which(name, path=os.pathsep.join(places))
+    if found is None:
+        raise SystemExit(f"there is no `{name}` here: pip install -e '.[dev]'")
+    return found

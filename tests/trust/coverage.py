@@ -1,14 +1,15 @@
 """Branches of the pure rooms that tests take, module by module.
 
-`python -m tests.trust.coverage` runs the tests of the core rooms under coverage.py (`pip install
-coverage`) and prints a table; `python -m tests.trust.coverage stores` those of the stores, and so
-on for each group below. It ends with 1 if a test fails, or if fewer than 95 % of the branches of a
-module are taken. Loops that numba compiles are called as Python too, by their own tests.
+`python -m tests.trust.coverage` runs the tests of the core rooms under coverage.py and prints a
+table; `python -m tests.trust.coverage stores` those of the stores, and so on for each group below.
+It ends with 1 if a test fails, or if fewer than 95 % of the branches of a module are taken. Loops
+that numba compiles are called as Python too, by their own tests.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import subprocess
@@ -101,6 +102,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m tests.trust.coverage")
     parser.add_argument("groups", nargs="*", default=["core"], help=f"of {', '.join(GROUPS)}")
     asked = parser.parse_args()
+    if importlib.util.find_spec("coverage") is None:
+        raise SystemExit("there is no coverage.py here: pip install -e '.[dev]'")
     well = True
     for name in asked.groups:
         group = GROUPS[name]

@@ -6,6 +6,7 @@ The addresses are of 198.18.0.0/15, which is set aside for tests of networks.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import uuid
 
@@ -14,6 +15,8 @@ def why_not() -> str | None:
     """Why links cannot be made here, or None."""
     if os.geteuid() != 0:
         return "only root may make network namespaces"
+    if shutil.which("ip") is None:
+        return "there is no `ip` (iproute2)"
     name = f"dshift{uuid.uuid4().hex[:6]}"
     made = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True)
     if made.returncode:

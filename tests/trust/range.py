@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.trust import ROOT
+from tests.trust import ROOT, command
 
 PYTHONS = ("3.11", "3.12", "3.13")
 LOWEST = "lowest"
@@ -42,19 +42,20 @@ def try_out(kind: str, tests: list[str], folder: Path) -> tuple[bool, str]:
     home = folder / kind
     python = str(home / "bin" / "python")
     version = PYTHONS[0] if kind == LOWEST else kind
-    install = ["uv", "pip", "install", "-q", "-p", python, "-e", f"{ROOT}[test]"]
+    uv = command("uv")
+    install = [uv, "pip", "install", "-q", "-p", python, "-e", f"{ROOT}[test]"]
     if kind == LOWEST:
         install += ["--resolution", "lowest-direct"]
-    for command in (["uv", "venv", "-q", "--python", version, str(home)], install):
-        done = subprocess.run(command, capture_output=True, text=True)
+    for step in ([uv, "venv", "-q", "--python", version, str(home)], install):
+        done = subprocess.run(step, capture_output=True, text=True)
         if done.returncode:
             return False, f"cannot be had: {done.stderr.strip().splitlines()[-1]}"
     env = {**os.environ, "NUMBA_CACHE_DIR": str(home / "numba")}
     said = home / "pytest.txt"
     # Into a file, which can be read while the tests run.
     with open(said, "w") as log:
-        command = [python, "-m", "pytest", "-v", "-p", "no:cacheprovider", "--durations=20", *tests]
-        code = subprocess.run(command, cwd=ROOT, env=env, stdout=log, stderr=log).returncode
+        suite = [python, "-m", "pytest", "-v", "-p", "no:cacheprovider", "--durations=20", *tests]
+        code = subprocess.run(suite, cwd=ROOT, env=env, stdout=log, stderr=log).returncode
     lines = said.read_text().strip().splitlines()
     failed = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
     return code == 0, "\n    ".join([*lines[-1:], *failed])

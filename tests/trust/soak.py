@@ -4,7 +4,7 @@
 network of one, has another client restart the cluster, and kills the scheduler, while one fit after
 the other runs there. It prints each fit, the faults by kind, and the memory of client, scheduler
 and workers from first to last; it ends with 1 if a result differed, or a fit failed with anything
-but the loss of the scheduler.
+but the loss of the scheduler, or a restart before its samples were read.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ from dshift.demo import synthetic
 from dshift.engine import settings
 from tests.trust.links import Link, why_not
 
+# What a fit says that may be called again; a restart ends one that still asks how to travel.
+LOST = ("connection to the scheduler", "was restarted")
 N_SAMPLES, N_BINS, BANDWIDTH, VALLEY = 30_000, 64, 1.0, 0.1
 BLOCK_SIZE = 1000
 LEAST_WORKERS, MOST_WORKERS = 2, 4
@@ -216,15 +218,14 @@ def fit(data: str, store: Path | None = None, client: Client | None = None) -> x
 
 
 def fit_until_done(site: Site, data: str, store: Path, losses: Counter[str]) -> xr.Dataset:
-    """Call `fit` again with a new client wherever the scheduler went; the store goes on."""
+    """Call `fit` again with a new client wherever the cluster was lost; the store goes on."""
     while True:
         try:
             with Client(scheduler_file=site.file, timeout=60, set_as_default=False) as client:
                 return fit(data, store, client)
         except (dshift.BlockFailed, OSError, TimeoutError) as error:
-            if "connection to the scheduler" in str(error) or not isinstance(
-                error, dshift.DshiftError
-            ):
+            is_lost = any(said in str(error) for said in LOST)
+            if is_lost or not isinstance(error, dshift.DshiftError):
                 losses[type(error).__name__] += 1
                 time.sleep(0.5)
             else:
