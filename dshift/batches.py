@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dshift.kernels import inner
-from dshift.simd import LANES, popcount
+from dshift.simd import LANES, QUERIES, popcount
+from dshift.tiles import decide, enclose, encode_points
 
 APART = 3  # points move together if they share at least this part of their members
 
@@ -23,48 +24,82 @@ class Batch(NamedTuple):
     """Members of the points that are moved together."""
 
     start: Any  # (1,) int64: the first point
+    n_lanes: Any  # (1,) int64: how many
     n_open: Any  # (1,) int64: tiles with words of their own
     places: Any  # (tiles,) int64: where these are
     common: Any  # (tiles,) uint64: members that all points have; all there are in other tiles
     members: Any  # (tiles, LANES) uint64: by place
     wanted: Any  # (tiles,) uint64: members of one lane
     words: Any  # (LANES,) uint64: of one tile
+    bounds: Any  # (LANES / 4 + 1,) int64: points of the parts of a batch
+    sixteens: Any  # (4, p) uint16: codes of the centres of sixteen points each
+    slack_of_sixteens: Any  # (4,) uint16: their radii
+    fours: Any  # (16, p) uint16: the same for four points each
+    slack_of_fours: Any  # (16,) uint16
+    codes: Any  # (LANES, p) uint16: of the points themselves
+    slack: Any  # (LANES,) uint16: what they lose to rounding
+    corners: Any  # (2, p) int64: of the box around some points
+    distances: Any  # (4, 64) uint16: of a tile's rows
+    inside: Any  # (3, 4) uint64: rows of a tile that are inside for a sixteen, a four, a point
+    unsure: Any  # (3, 4) uint64
     sizes: Any  # (2, LANES) int64: how many members, and how many of them the first lane has
 
 
-def make_batch(n_rows: int, common: Any) -> Batch:
+def make_batch(n_rows: int, n_columns: int, common: Any) -> Batch:
     """Return scratch; `common` is kept by the groups."""
     n_tiles = -(-n_rows // LANES)
     return Batch(
         start=np.zeros(1, np.int64),
+        n_lanes=np.zeros(1, np.int64),
         n_open=np.zeros(1, np.int64),
         places=np.zeros(n_tiles, np.int64),
         common=common,
         members=np.zeros((n_tiles, LANES), np.uint64),
         wanted=np.zeros(n_tiles, np.uint64),
         words=np.zeros(LANES, np.uint64),
+        bounds=np.zeros(LANES // QUERIES + 1, np.int64),
+        sixteens=np.zeros((QUERIES, n_columns), np.uint16),
+        slack_of_sixteens=np.zeros(QUERIES, np.uint16),
+        fours=np.zeros((LANES // QUERIES, n_columns), np.uint16),
+        slack_of_fours=np.zeros(LANES // QUERIES, np.uint16),
+        codes=np.zeros((LANES, n_columns), np.uint16),
+        slack=np.zeros(LANES, np.uint16),
+        corners=np.zeros((2, n_columns), np.int64),
+        distances=np.zeros((QUERIES, LANES), np.uint16),
+        inside=np.zeros((3, QUERIES), np.uint64),
+        unsure=np.zeros((3, QUERIES), np.uint64),
         sizes=np.zeros((2, LANES), np.int64),
     )
 
 
 @inner
-def begin_batch(batch, which, n_open, start):
-    """Begin with a point, and with tiles of open rows."""
-    batch.start[0], batch.n_open[0] = start, n_open
+def _enclose_parts(held, batch, points, n_together, n_parts, codes, slack):
+    """Codes of the centres of parts of so many points, and their radii."""
+    start, stop = batch.start[0], batch.start[0] + batch.n_lanes[0]
+    for part in range(n_parts + 1):
+        batch.bounds[part] = min(start + part * n_together, stop)
+    low, high = batch.corners[0], batch.corners[1]
+    enclose(held, points, batch.bounds[: n_parts + 1], low, high, codes, slack)
+
+
+@inner
+def fill_batch(held, batch, points, start, stop, which, words, n_open):
+    """Find the members of points start..stop - 1; open rows are listed as for `classify`.
+
+    Returns how often four distances to all rows of a tile were looked at.
+    """
+    batch.start[0], batch.n_lanes[0], batch.n_open[0] = start, stop - start, n_open
     for tile in range(batch.places.shape[0]):
         batch.places[tile] = n_open
     for i in range(n_open):
         batch.places[which[i]] = i
-
-
-@inner
-def fill_lanes(batch, which, first, last):
-    """Give lanes first..last - 1 the members that their group has in common."""
-    members, common = batch.members, batch.common
-    for i in range(batch.n_open[0]):
-        word = common[which[i]]
-        for lane in range(first, last):
-            members[i, lane] = word
+    n_sixteens, n_fours = batch.sixteens.shape[0], batch.fours.shape[0]
+    sixteen, four = LANES // n_sixteens, LANES // n_fours
+    codes, slack = batch.sixteens, batch.slack_of_sixteens
+    _enclose_parts(held, batch, points, sixteen, n_sixteens, codes, slack)
+    _enclose_parts(held, batch, points, four, n_fours, batch.fours, batch.slack_of_fours)
+    encode_points(held, points, start, stop, batch.codes, batch.slack)
+    return decide(held, which, words, n_open, points, batch)
 
 
 @inner

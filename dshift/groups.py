@@ -2,9 +2,9 @@
 
 Points come in an order that keeps neighbours together. For a group, one distance from its centre
 settles every row nearer than its threshold minus the radius (inside for all points) or farther than
-threshold plus radius (outside for all); the group is split in four until what is left open is worth
-deciding row by row. All of it runs without the interpreter, so that threads do not wait for each
-other.
+threshold plus radius (outside for all); the group is split in four until it is a batch, for whose
+points the rest is decided. All of it runs without the interpreter, so that threads do not wait for
+each other.
 """
 
 from __future__ import annotations
@@ -13,16 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dshift.batches import Batch, begin_batch, end_of_run, fill_lanes, make_batch
+from dshift.batches import Batch, end_of_run, fill_batch, make_batch
 from dshift.chains import Chain, choose_state, count_members, make_chain
 from dshift.kernels import inner, jit
 from dshift.lanes import Lanes, make_lanes, take_medians
-from dshift.simd import LANES, QUERIES, popcount
-from dshift.tiles import classify, decide, enclose, encode_points
-
-SPLIT_WORK = 1 << 13  # points x open rows above which a group is worth splitting
-SPLIT_POINTS = 8  # and the fewest points for it
-DEEPEST = 16  # splits in four: more than any number of points in memory has
+from dshift.simd import LANES, QUERIES
+from dshift.tiles import classify, enclose
 
 _NONE = np.uint64(0)
 
@@ -42,8 +38,6 @@ class Groups(NamedTuple):
     radii: Any  # (4,) uint16
     corners: Any  # (2, p) int64: of the box around a part
     distances: Any  # (4, 64) uint16: of a tile's rows
-    codes: Any  # (LANES, p) uint16: of points
-    slack: Any  # (LANES,) uint16
     n_pairs: Any  # (1,) int64: distances evaluated
 
 
@@ -58,10 +52,9 @@ class Nest(NamedTuple):
 
 def count_depths(n_points: int) -> int:
     """Return how deep groups of so many points are nested at most."""
-    depths = 2
-    while n_points > SPLIT_POINTS and depths < DEEPEST:
-        unit = LANES if n_points > LANES else 1
-        n_points = unit * -(-n_points // (unit * QUERIES))
+    depths, n_batches = 1, -(-n_points // LANES)
+    while n_batches > 1:
+        n_batches = -(-n_batches // QUERIES)
         depths += 1
     return depths
 
@@ -82,11 +75,9 @@ def make_nest(n_rows: int, n_columns: int, n_points: int) -> Nest:
         radii=np.zeros(QUERIES, np.uint16),
         corners=np.zeros((2, n_columns), np.int64),
         distances=np.zeros((QUERIES, LANES), np.uint16),
-        codes=np.zeros((LANES, n_columns), np.uint16),
-        slack=np.zeros(LANES, np.uint16),
         n_pairs=np.zeros(1, np.int64),
     )
-    batch = make_batch(n_rows, groups.common)
+    batch = make_batch(n_rows, n_columns, groups.common)
     return Nest(
         groups=groups,
         batch=batch,
@@ -111,14 +102,10 @@ def _open_all(n_rows, groups):
 
 @inner
 def _divide(held, groups, points, depth, start, stop):
-    """Cut points start..stop - 1 in four, and find out how the open rows lie to each part.
-
-    Parts of more points than a batch has are whole batches.
-    """
-    unit = LANES if stop - start > LANES else 1
-    n_units = (stop - start + unit - 1) // unit
+    """Cut points start..stop - 1 in four, by whole batches, and find how open rows lie to each."""
+    n_batches = (stop - start + LANES - 1) // LANES
     for part in range(QUERIES + 1):
-        bound = start + part * n_units // QUERIES * unit
+        bound = start + part * n_batches // QUERIES * LANES
         groups.bounds[depth, part] = min(bound, stop)
     groups.part[depth] = 0
     low, high = groups.corners[0], groups.corners[1]
@@ -140,8 +127,8 @@ def _divide(held, groups, points, depth, start, stop):
 
 @inner
 def _enter(groups, depth, part):
-    """Make the rows that are open for a part those of the next depth; how many."""
-    n, n_rows = 0, 0
+    """Make the rows that are open for a part those of the next depth."""
+    n = 0
     for i in range(groups.n_open[depth]):
         tile = groups.which[depth, i]
         groups.common[tile] |= groups.inside[depth, part, i]
@@ -150,9 +137,7 @@ def _enter(groups, depth, part):
             groups.which[depth + 1, n] = tile
             groups.words[depth + 1, n] = word
             n += 1
-            n_rows += np.int64(popcount(word))
     groups.n_open[depth + 1] = n
-    return n_rows
 
 
 @inner
@@ -163,21 +148,13 @@ def _leave(groups, depth, part):
 
 
 @inner
-def _decide(held, groups, batch, points, depth, depth_of_batch, start, stop):
-    """Decide the open rows of a group for its points, start..stop - 1: lanes of the batch."""
-    first = start - batch.start[0]
-    fill_lanes(batch, groups.which[depth_of_batch], first, first + stop - start)
-    encode_points(held, points, start, stop, groups.codes, groups.slack)
-    decide(held, groups, batch, depth, points, start, stop)
-    groups.n_pairs[0] += (stop - start) * groups.n_open[depth] * LANES
-    groups.part[depth] = QUERIES
-
-
-@inner
-def _move(held, nest, stop, moved):
-    """Move the points of the batch, of which the last is stop - 1."""
-    batch, chain, lanes = nest.batch, nest.chain, nest.lanes
-    first, n_lanes = np.int64(0), stop - batch.start[0]
+def _move(held, nest, depth, points, start, stop, moved):
+    """Move the points of a batch, start..stop - 1, whose open rows are those of a depth."""
+    groups, batch, chain, lanes = nest.groups, nest.batch, nest.chain, nest.lanes
+    which, words, n_open = groups.which[depth], groups.words[depth], groups.n_open[depth]
+    n_looks = fill_batch(held, batch, points, start, stop, which, words, n_open)
+    groups.n_pairs[0] += n_looks * QUERIES * LANES
+    first, n_lanes = np.int64(0), stop - start
     while first < n_lanes:
         last = end_of_run(batch, first, n_lanes)
         state = choose_state(chain, batch, first)
@@ -189,28 +166,18 @@ def _move(held, nest, stop, moved):
 @inner
 def _step_points(held, nest, points, moved):
     """See `step_points`, which counts references to arrays."""
-    groups, batch = nest.groups, nest.batch
-    depth, depth_of_batch = np.int64(0), np.int64(-1)
-    start, stop, n_rows = np.int64(0), points.shape[0], held.rows.shape[0]
-    end_of_batch = stop
-    _open_all(n_rows, groups)
+    groups = nest.groups
+    depth, start, stop = np.int64(0), np.int64(0), points.shape[0]
+    _open_all(held.rows.shape[0], groups)
     entered = True
     while depth >= 0:
-        if entered:
-            n_points = stop - start
-            if depth_of_batch < 0 and n_points <= LANES:
-                begin_batch(batch, groups.which[depth], groups.n_open[depth], start)
-                depth_of_batch, end_of_batch = depth, stop
-            few = n_points <= SPLIT_POINTS or n_points * n_rows <= SPLIT_WORK
-            if depth_of_batch >= 0 and few:
-                _decide(held, groups, batch, points, depth, depth_of_batch, start, stop)
-            else:
-                _divide(held, groups, points, depth, start, stop)
+        if entered and stop - start > LANES:
+            _divide(held, groups, points, depth, start, stop)
+        elif entered:
+            _move(held, nest, depth, points, start, stop, moved)
+            groups.part[depth] = QUERIES
         part = groups.part[depth]
         if part == QUERIES:
-            if depth == depth_of_batch:
-                _move(held, nest, end_of_batch, moved)
-                depth_of_batch = np.int64(-1)
             depth -= 1
             if depth >= 0:
                 _leave(groups, depth, groups.part[depth] - 1)
@@ -220,7 +187,7 @@ def _step_points(held, nest, points, moved):
         start, stop = groups.bounds[depth, part], groups.bounds[depth, part + 1]
         entered = start < stop
         if entered:
-            n_rows = _enter(groups, depth, part)
+            _enter(groups, depth, part)
             depth += 1
 
 

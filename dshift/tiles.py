@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dshift.kernels import inner, jit
+from dshift.kernels import inlined, inner, jit
 from dshift.simd import (
     LANES,
     LARGEST_CODE,
@@ -20,6 +20,9 @@ from dshift.simd import (
     lanes_outside,
     lowest_bit,
 )
+
+SIXTEEN = QUERIES * QUERIES  # points
+TRIED = 32  # tiles after which it shows whether points are near enough to be looked at together
 
 _ONE = np.uint64(1)
 _NONE = np.uint64(0)
@@ -94,28 +97,64 @@ def classify(held, which, words, n_listed, points, slack, distances, inside, uns
             unsure[q, i] = word & ~sure & ~never
 
 
-@inner
-def decide(held, groups, batch, depth, points, first, last):
-    """Add the open rows of a group that are inside for its points, first..last - 1, to their lanes.
+@inlined
+def _look(held, tile, word, codes, slack, first, distances, inside, unsure):
+    """Words of the rows of `word` in a tile that are inside for four codes from `first`; unsure."""
+    l1_tile(held.codes, tile, word, codes, first, held.codes.shape[1], distances)
+    for q in range(QUERIES):
+        sure = lanes_inside(distances, q, held.reach_in, tile, slack[first + q]) & word
+        never = lanes_outside(distances, q, held.reach_out, tile, slack[first + q])
+        inside[q], unsure[q] = sure, word & ~sure & ~never
 
-    All points look at a tile while it is in the cache.
+
+@inner
+def decide(held, which, words, n_listed, points, batch):
+    """Decide the open rows of a batch, listed as for `classify`, for each of its points.
+
+    For sixteen points together, then for four, then for each: all of it while a tile is in the
+    cache. Where sixteens or fours settle nothing of some tiles, others are decided without them.
+    `batch.fours` and so on hold the codes. Returns how often four codes were looked at.
     """
-    which, words, n_listed = groups.which[depth], groups.words[depth], groups.n_open[depth]
-    codes, slack, distances = groups.codes, groups.slack, groups.distances
-    places, members, lane = batch.places, batch.members, first - batch.start[0]
-    n_columns = held.codes.shape[1]
+    members, common, start, n_lanes = batch.members, batch.common, batch.start[0], batch.n_lanes[0]
+    distances, inside, unsure = batch.distances, batch.inside, batch.unsure
+    n_sixteens, n_fours, n_looks = 0, 0, 0  # that settled all rows of a tile
     for i in range(n_listed):
-        tile, word = np.int64(which[i]), words[i]
-        place = places[tile]
-        for begin in range(0, last - first, QUERIES):
-            l1_tile(held.codes, tile, word, codes, begin, n_columns, distances)
-            for j in range(begin, min(begin + QUERIES, last - first)):
-                sure = lanes_inside(distances, j - begin, held.reach_in, tile, slack[j]) & word
-                never = lanes_outside(distances, j - begin, held.reach_out, tile, slack[j])
-                unsure = word & ~sure & ~never
-                if unsure != _NONE:
-                    sure |= nearer(held, points[first + j], tile, unsure)
-                members[place, lane + j] |= sure
+        tile = np.int64(which[i])
+        if n_lanes <= SIXTEEN or (i >= TRIED and n_sixteens == 0):
+            for part in range(QUERIES):
+                inside[0, part], unsure[0, part] = _NONE, words[i]
+        else:
+            codes, slack = batch.sixteens, batch.slack_of_sixteens
+            _look(held, tile, words[i], codes, slack, 0, distances, inside[0], unsure[0])
+            n_looks += 1
+        for sixteen in range(0, n_lanes, SIXTEEN):
+            known = common[tile] | inside[0, sixteen // SIXTEEN]
+            word = unsure[0, sixteen // SIXTEEN]
+            if word == _NONE or (i >= TRIED and n_fours == 0):
+                n_sixteens += np.int64(word == _NONE)
+                for part in range(QUERIES):
+                    inside[1, part], unsure[1, part] = _NONE, word
+            else:
+                codes, slack, first = batch.fours, batch.slack_of_fours, sixteen // QUERIES
+                _look(held, tile, word, codes, slack, first, distances, inside[1], unsure[1])
+                n_looks += 1
+            for four in range(sixteen, min(sixteen + SIXTEEN, n_lanes), QUERIES):
+                part = (four - sixteen) // QUERIES
+                open_rows = unsure[1, part]
+                for lane in range(four, four + QUERIES):  # there is room for the last four
+                    members[i, lane] = known | inside[1, part]
+                if open_rows == _NONE:
+                    n_fours += 1
+                    continue
+                codes, slack = batch.codes, batch.slack
+                _look(held, tile, open_rows, codes, slack, four, distances, inside[2], unsure[2])
+                n_looks += 1
+                for lane in range(four, min(four + QUERIES, n_lanes)):
+                    sure, doubt = inside[2, lane - four], unsure[2, lane - four]
+                    if doubt != _NONE:
+                        sure |= nearer(held, points[start + lane], tile, doubt)
+                    members[i, lane] |= sure
+    return n_looks
 
 
 @inner
