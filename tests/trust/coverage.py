@@ -40,7 +40,7 @@ GROUPS = {
         "test_sources test_errors",
     ),
     "climbing": Group(
-        "visited crowd stage labelling result finishing monitor",
+        "ordering visited crowd stage labelling result finishing monitor",
         "test_fast_paths test_labelling test_result test_parts test_held test_monitor test_stage "
         "test_errors",
     ),
