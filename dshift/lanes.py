@@ -327,7 +327,7 @@ def _begin_lanes(held, batch, lanes, first, last, moved):
     for lane in range(first, last):
         n_members, total = lanes.size[lane, 0], lanes.size[lane, 1]
         lanes.middles[0, lane], lanes.middles[1, lane] = total + 1, 0  # as if it were settled
-        if n_members > FEW + held.order.shape[1] // FEW_OF:
+        if n_members > lanes.few.shape[1]:
             walking |= _ONE << np.uint64(lane)
             lanes.middles[0, lane], lanes.middles[1, lane] = (total + 1) // 2, total // 2 + 1
         elif n_members > 0:
