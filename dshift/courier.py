@@ -20,7 +20,7 @@ from dshift.parcel import INLINE_BYTES, Packed, pack, pickled_bytes, with_sample
 from dshift.planning import Plan
 from dshift.stage import Job
 from dshift.store import JOB_FILE, PARCELS, ROOT, Store
-from dshift.workers import WAIT_SECONDS, ask_hosts
+from dshift.workers import WAIT_SECONDS, ask_hosts, threads_a_node
 
 log = logging.getLogger("dshift")
 
@@ -53,7 +53,7 @@ class Courier:
             self._scatter()
         url = None if self._scratch is None else self._scratch.url
         shares_node = len(self._client.nthreads()) > 1
-        return JobRef(token, packed.job, plan, url, shares_node)
+        return JobRef(token, packed.job, plan, url, shares_node, threads_a_node(self._client))
 
     def _workers_read(self, packed: Packed) -> bool:
         if pickled_bytes(Packed(packed.job, {})) > INLINE_BYTES:

@@ -164,6 +164,7 @@ class JobRef:
     plan: Plan
     parcel: str | None  # URL of the arrays, where they were too large to come along
     shares_node: bool  # whether processes of one node had better share one copy
+    node_threads: int = 1  # of all processes of a node
     fingerprint: str | None = None  # of the samples, once a worker has read them
 
 
@@ -224,7 +225,7 @@ def _set(ref: JobRef, arrays: Arrays | None, home: Lodging) -> tuple[Stage, Leas
         keep_below = int(home.limit_bytes * KEPT_BELOW)
         shelf = Shelf(Path(home.folder).parent, ref.token, keep_below)
         log.info("points (%s) in %s", human_bytes(ref.plan.matrix_bytes), shelf.path("data"))
-        loaded, lease = shelf.load(job)
+        loaded, lease = shelf.load(job, max(home.threads, ref.node_threads))
     try:
         return set_stage(job, loaded, indexed=holding.indexed, threads=home.threads), lease
     except BaseException:

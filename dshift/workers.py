@@ -106,6 +106,14 @@ def count_hosts(client: Any) -> int:
     return max(1, len({worker["host"] for worker in known_workers(client).values()}))
 
 
+def threads_a_node(client: Any) -> int:
+    """Return the threads of all workers of a host: of the host that has the fewest."""
+    of_host: Counter[str] = Counter()
+    for worker in known_workers(client).values():
+        of_host[worker["host"]] += worker["nthreads"]
+    return min(of_host.values(), default=1)
+
+
 def ask_hosts(client: Any, function: Callable[..., Any], *args: Any) -> list[Any]:
     """Return what a function says on one worker of each host, or on any if none has joined yet.
 

@@ -48,6 +48,8 @@ from distributed import (
 )
 from distributed.client import ClosedClientError
 from distributed.comm.core import CommClosedError
+from hypothesis import given
+from hypothesis import strategies as st
 
 import dshift
 from dshift import courier, hearing, planning
@@ -55,12 +57,13 @@ from dshift.arguments import Seeds
 from dshift.engine import plan_for, settings
 from dshift.field import load_points
 from dshift.held import FILLED, held_tokens
-from dshift.mapped import Shelf, Warden
+from dshift.mapped import TOUCHED_BYTES_A_SECOND, WATCH_SECONDS, Shelf, Warden, pause_with
 from dshift.planning import LEAST_WINDOW_BYTES
 from dshift.sources import open_samples
 from dshift.stage import Job
 from dshift.store import Store, check_store
 from dshift.tasks import TOPIC
+from dshift.workers import threads_a_node
 
 ROWS = histograms()
 IDENTICAL = xr.testing.assert_identical
@@ -584,6 +587,15 @@ def test_pages_of_a_mapped_file_are_given_back(tmp_path: Path) -> None:
     until(lambda: "dshift-warden" not in {t.name for t in threading.enumerate()}, "it ends")
 
 
+@given(left=st.integers(-(2**40), 2**40))
+def test_a_warden_looks_before_what_is_left_can_be_touched(left: int) -> None:
+    pause = pause_with(left)
+    assert WATCH_SECONDS[0] <= pause <= WATCH_SECONDS[1]
+    soonest = TOUCHED_BYTES_A_SECOND * WATCH_SECONDS[0]
+    assert pause * TOUCHED_BYTES_A_SECOND <= max(left, soonest) * (1 + 1e-9)
+    assert pause_with(left + 2**20) >= pause
+
+
 def mapped_files(pid: int) -> set[str]:
     """Return the files of points that a process has mapped."""
     lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
@@ -619,7 +631,7 @@ def test_a_file_that_nobody_holds_is_swept_and_a_torn_one_is_read_again(tmp_path
     job = Job(samples, "wasserstein", None, None, "raise", np.asarray(1.0), None, Seeds())
     shelf = Shelf(tmp_path, "alive")
     shelf.path("data").write_bytes(b"half of what a killed process wrote")
-    loaded, lease = shelf.load(job)
+    loaded, lease = shelf.load(job, threads=2)
     again, second = shelf.load(job)
     plain = load_points(samples, "wasserstein", None, None, "raise")
     for found in (loaded, again):
@@ -629,6 +641,11 @@ def test_a_file_that_nobody_holds_is_swept_and_a_torn_one_is_read_again(tmp_path
     lease.end()
     second.end()
     assert not list(tmp_path.iterdir())
+
+
+def test_the_process_that_reads_for_a_node_has_the_threads_of_all(tmp_path: Path) -> None:
+    with local(2, threads_per_worker=3, local_directory=str(tmp_path)) as (_, client):
+        assert threads_a_node(client) == 6
 
 
 def test_a_job_that_fits_nowhere_is_refused_with_numbers(client: Client, tmp_path: Path) -> None:

@@ -7,15 +7,19 @@ memory, ceiling). Worker processes are real, the data is a Zarr store.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import socket
 import struct
 import tempfile
+import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import dask
@@ -29,9 +33,14 @@ from dshift.monitor import BlockDone
 from tests.benchmarks import common
 from tests.benchmarks.common import Row, note, print_table, stopwatch, synthetic
 
-SPEED_ROWS, QUICK_SPEED_ROWS = 150_000, 2_000
+SPEED_ROWS, QUICK_SPEED_ROWS = 400_000, 2_000
 # A shorter job says more of starts and ends than of the work: `speed` takes more rows until then.
 LEAST_SPEED_SECONDS = 30.0
+MORE_ROWS = 1.5
+# Each way of running a job has its turn so often: a shared machine is not always as fast.
+ROUNDS = 3
+# Of two processes that only hash: what Dask itself leaves of two cores.
+HASHING_SECONDS, QUICK_HASHING_SECONDS = 8.0, 0.2
 BYTES_ROWS, QUICK_BYTES_ROWS = (12_500, 50_000, 200_000), (500, 2_000)
 MEMORY_ROWS, QUICK_MEMORY_ROWS = (50_000, 200_000, 800_000), (500, 2_000)
 EMPTY_BLOCKS, QUICK_EMPTY_BLOCKS = 10_000, 200
@@ -69,27 +78,47 @@ def write(n: int, folder: Path) -> str:
 # ---------------------------------------------------------------- speed
 
 
-def time_everywhere(n: int, folder: Path) -> dict[str, float]:
+def time_everywhere(n: int, folder: Path, n_rounds: int) -> dict[str, list[float]]:
     """Return the seconds of the same fit on threads of this process, and on worker processes."""
     path = write(n, folder)
     bandwidth = common.SYNTHETIC_BANDWIDTH
     dshift.fit(path, bandwidth, seeds=64, progress=False)
-    seconds = {}
-    for threads in (1, 2):
-        note(f"{threads} threads of this process, N = {n:,}")
-        with settings(threads=threads):
-            found, seconds[f"{threads} threads"] = stopwatch(
-                lambda: dshift.fit(path, bandwidth, progress=False)
-            )
-    for n_workers in (1, 2):
-        note(f"{n_workers} worker processes, N = {n:,}")
-        with cluster(n_workers) as client:
-            dshift.fit(path, bandwidth, seeds=64, client=client, progress=False)
-            again, seconds[f"{n_workers} processes"] = stopwatch(
-                lambda client=client: dshift.fit(path, bandwidth, client=client, progress=False)
-            )
-        xr.testing.assert_identical(again, found)
+    seconds = defaultdict(list)
+    for number in range(n_rounds):
+        for threads in (1, 2):
+            note(f"round {number + 1}: {threads} threads of this process, N = {n:,}")
+            with settings(threads=threads):
+                found, taken = stopwatch(lambda: dshift.fit(path, bandwidth, progress=False))
+            seconds[f"{threads} threads"].append(taken)
+        for n_workers in (1, 2):
+            note(f"round {number + 1}: {n_workers} worker processes, N = {n:,}")
+            with cluster(n_workers) as client:
+                dshift.fit(path, bandwidth, seeds=64, client=client, progress=False)
+                again, taken = stopwatch(
+                    lambda client=client: dshift.fit(path, bandwidth, client=client, progress=False)
+                )
+            seconds[f"{n_workers} processes"].append(taken)
+            xr.testing.assert_identical(again, found)
     return seconds
+
+
+def hash_for(seconds: float) -> int:
+    """Return how many mebibytes a thread hashes in so many seconds: no memory, and no lock."""
+    data, n_hashed, end = bytes(MIB), 0, time.monotonic() + seconds
+    while time.monotonic() < end:
+        hashlib.sha256(data).digest()
+        n_hashed += 1
+    return n_hashed
+
+
+def two_that_hash(seconds: float) -> float:
+    """Return how much more two worker processes hash than one does."""
+    hashed = {}
+    for n_workers in (1, 2):
+        with cluster(n_workers) as client:
+            each = client.map(hash_for, [seconds] * n_workers, pure=False)
+            hashed[n_workers] = sum(client.gather(each))
+    return hashed[2] / hashed[1]
 
 
 def rows_that_take(least_seconds: float, n: int, folder: Path) -> int:
@@ -103,35 +132,41 @@ def rows_that_take(least_seconds: float, n: int, folder: Path) -> int:
             )
         if seconds >= least_seconds:
             return n
-        note(f"two threads take {seconds:.1f} s for N = {n:,}: twice as many rows")
-        n *= 2
+        note(f"two threads take {seconds:.1f} s for N = {n:,}: more rows")
+        n = int(n * MORE_ROWS)
 
 
-def _speed_rows(quick: bool, folder: Path) -> int:
-    return QUICK_SPEED_ROWS if quick else rows_that_take(LEAST_SPEED_SECONDS, SPEED_ROWS, folder)
-
-
-def speed(n: int, folder: Path, part: str = "speed") -> list[Row]:
+def speed(quick: bool, folder: Path, part: str = "speed") -> list[Row]:
     """Compare one and two threads of this process, and one and two worker processes."""
-    seconds = time_everywhere(n, folder)
+    n = QUICK_SPEED_ROWS
+    if not quick:
+        n = rows_that_take(LEAST_SPEED_SECONDS, SPEED_ROWS, folder)
+    rounds = time_everywhere(n, folder, 1 if quick else ROUNDS)
     rows = [
-        {"part": part, "what": f"{where}, N = {n:,}", "value": f"{taken:.1f} s"}
-        for where, taken in seconds.items()
+        {
+            "part": part,
+            "what": f"{where}, N = {n:,}",
+            "value": f"{median(taken):.1f} s ({min(taken):.1f} to {max(taken):.1f})",
+        }
+        for where, taken in rounds.items()
     ]
+    seconds = {where: median(taken) for where, taken in rounds.items()}
     by_processes = seconds["1 processes"] / seconds["2 processes"]
     to_threads = seconds["2 processes"] / seconds["2 threads"]
+    hashing = two_that_hash(QUICK_HASHING_SECONDS if quick else HASHING_SECONDS)
     return [
         *rows,
+        _row(part, "1 to 2 processes that only hash", hashing, "x"),
         _row(part, "1 to 2 threads", seconds["1 threads"] / seconds["2 threads"], "x"),
         _row(part, "1 to 2 processes", by_processes, "x", "at least 1.8"),
         _row(part, "2 processes to 2 threads", to_threads, "x", "at most 1.2"),
     ]
 
 
-def lean(n: int, folder: Path) -> list[Row]:
+def lean(quick: bool, folder: Path) -> list[Row]:
     """Compare the same with Dask's periodic work turned down, in its workers too."""
     with dask.config.set(LEAN):
-        return speed(n, folder, "lean")
+        return speed(quick, folder, "lean")
 
 
 def _row(part: str, what: str, value: float, unit: str, wanted: str = "") -> Row:
@@ -260,8 +295,8 @@ def ceiling(n_blocks: int, folder: Path) -> list[Row]:
 COLUMNS = {"part": ("part", ""), "what": ("what", ""), "value": ("value", ""), "wanted": ("", "")}
 Part = Callable[[bool, Path], list[Row]]
 PARTS: dict[str, Part] = {
-    "speed": lambda quick, folder: speed(_speed_rows(quick, folder), folder),
-    "lean": lambda quick, folder: lean(_speed_rows(quick, folder), folder),
+    "speed": speed,
+    "lean": lean,
     "bytes": lambda quick, folder: messages(QUICK_BYTES_ROWS if quick else BYTES_ROWS, folder),
     "memory": lambda quick, folder: memory(QUICK_MEMORY_ROWS if quick else MEMORY_ROWS, folder),
     "ceiling": lambda quick, folder: ceiling(QUICK_EMPTY_BLOCKS if quick else EMPTY_BLOCKS, folder),
