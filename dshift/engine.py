@@ -207,7 +207,7 @@ class Cluster:
         self._load_early()
         survey = self.map("dshift-load", survey_share, [()])[0]
         # From here on, whoever reads something else is found out.
-        self._ref = replace(self._ref, fingerprint=survey.fingerprint)
+        self._ref = replace(self._ref, fingerprint=survey.fingerprint, order=survey.order)
         return survey
 
     def _load_early(self) -> None:

@@ -166,6 +166,7 @@ class JobRef:
     shares_node: bool  # whether processes of one node had better share one copy
     node_threads: int = 1  # of all processes of a node
     fingerprint: str | None = None  # of the samples, once a worker has read them
+    order: str | None = None  # a digest of that of the seeds, as that worker has it
 
 
 @dataclass(frozen=True)
@@ -206,7 +207,7 @@ def staged(ref: JobRef, arrays: Arrays | None, lodging: Callable[[], Lodging]) -
         ref.token, lambda: _set(ref, arrays, lodging()), ref.plan.process_bytes, limit
     )
     with held as (stage, _):
-        _refuse_other_samples(ref, stage, lodging())
+        _refuse_others(ref, stage, lodging())
         yield stage
 
 
@@ -233,12 +234,18 @@ def _set(ref: JobRef, arrays: Arrays | None, home: Lodging) -> tuple[Stage, Leas
         raise
 
 
-def _refuse_other_samples(ref: JobRef, stage: Stage, home: Lodging) -> None:
+def _refuse_others(ref: JobRef, stage: Stage, home: Lodging) -> None:
     if ref.fingerprint not in (None, stage.loaded.fingerprint):
         raise InvalidInput(
             f"{home.name} reads other histograms from {ref.job.samples.origin} than the worker "
             "that read them first; give a path on a file system that all workers share, or a URL, "
             "and do not change the data while it is clustered."
+        )
+    if ref.order not in (None, stage.order_digest):
+        raise InvalidInput(
+            f"{home.name} has the seeds in another order than the worker that read them first, so "
+            "that a block would not be the same seeds on both; install the same dshift, NumPy and "
+            "numba on all workers, and use one kind of processor."
         )
 
 

@@ -91,6 +91,7 @@ class Ask:
             **self.how(),
             "fingerprint": survey.fingerprint,
             "n_seeds": survey.n_seeds,
+            "order": survey.order,
             "bandwidths": _digest(job.bandwidth),
             "weights": _digest(job.weights),
             "edges": _digest(job.edges),

@@ -7,10 +7,12 @@ shares.
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -70,6 +72,11 @@ class Stage:
     memo: Memo | None  # what the blocks of this process have found out so far
     rest: Once = dataclass_field(default_factory=Once)  # valid samples that are no seeds
     labels: Once = dataclass_field(default_factory=Once)  # of all samples, once modes are known
+
+    @cached_property
+    def order_digest(self) -> str:
+        """What two processes must have in common for a range of the order to be the same seeds."""
+        return hashlib.blake2b(self.order.astype("<i8").tobytes(), digest_size=8).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -138,6 +145,7 @@ class Survey:
     n_valid: int
     n_seeds: int
     own_seeds: bool  # histograms of the caller's own, and no samples
+    order: str  # a digest of the order that blocks are ranges of
 
 
 def survey_share(stage: Stage) -> Survey:
@@ -149,6 +157,7 @@ def survey_share(stage: Stage) -> Survey:
         len(loaded.points),
         len(stage.seed_points),
         stage.seed_index is None,
+        stage.order_digest,
     )
 
 

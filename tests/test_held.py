@@ -107,14 +107,20 @@ def test_a_worker_that_reads_other_samples_is_found_out(tmp_path: Path) -> None:
     home = Lodging("worker tcp://here", 2**34, 0, str(tmp_path / "worker"), 1)
     ref = JobRef("a", job, plan, None, False)
     with staged(ref, None, lambda: home) as stage:
-        fingerprint = stage.loaded.fingerprint
+        fingerprint, order = stage.loaded.fingerprint, stage.order_digest
+    with (
+        pytest.raises(dshift.InvalidInput, match="worker tcp://here has the seeds in another orde"),
+        staged(replace(ref, fingerprint=fingerprint, order="another"), None, lambda: home),
+    ):
+        pass
     with (  # loaded before the others' samples were known
         pytest.raises(dshift.InvalidInput, match="worker tcp://here reads other histograms from"),
         staged(replace(ref, fingerprint="another"), None, lambda: home),
     ):
         pass
     held.forget("a")
-    with staged(replace(ref, token="b", fingerprint=fingerprint), None, lambda: home):
+    known = replace(ref, token="b", fingerprint=fingerprint, order=order)
+    with staged(known, None, lambda: home):
         pass
     held.forget("b")
     with (

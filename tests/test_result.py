@@ -13,7 +13,7 @@ import pytest
 import xarray as xr
 
 import dshift
-from dshift import engine, store, threads
+from dshift import engine, index, store, threads
 from dshift.demo import synthetic
 
 
@@ -181,6 +181,19 @@ def test_another_job_under_the_same_store_is_refused(
     with pytest.raises(ValueError, match=f"holds a run of another job .*{message}"):
         dshift.fit(**{**call, **change}, store=place)
     xr.testing.assert_equal(xr.open_zarr(place, consolidated=False).load(), first)
+
+
+def test_blocks_of_another_order_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call: dict[str, Any] = {"data": cube(), "bandwidth": 2.0, "bin_dim": "bin"}
+    place = tmp_path / "result.zarr"
+    first = dshift.fit(**call, store=place)
+    in_order = index.order_points
+    monkeypatch.setattr(index, "order_points", lambda *given: in_order(*given)[::-1].copy())
+    xr.testing.assert_identical(dshift.fit(**call, store=tmp_path / "fresh.zarr"), first)
+    with pytest.raises(ValueError, match=r"another job .*order: '\w+' there, '\w+' here"):
+        dshift.fit(**call, store=place)
 
 
 def test_a_result_is_whole_or_there_is_none(
