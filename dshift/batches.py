@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dshift.kernels import inner
-from dshift.simd import LANES, QUERIES, popcount
+from dshift.simd import LANES, QUERIES, popcount, transpose_words
 from dshift.tiles import decide, enclose, encode_points
 
 APART = 3  # points move together if they share at least this part of their members
@@ -30,7 +30,6 @@ class Batch(NamedTuple):
     common: Any  # (tiles,) uint64: members that all points have; all there are in other tiles
     members: Any  # (tiles, LANES) uint64: by place
     wanted: Any  # (tiles,) uint64: members of one lane
-    words: Any  # (LANES,) uint64: of one tile
     bounds: Any  # (LANES / 4 + 1,) int64: points of the parts of a batch
     sixteens: Any  # (4, p) uint16: codes of the centres of sixteen points each
     slack_of_sixteens: Any  # (4,) uint16: their radii
@@ -56,7 +55,6 @@ def make_batch(n_rows: int, n_columns: int, common: Any) -> Batch:
         common=common,
         members=np.zeros((n_tiles, LANES), np.uint64),
         wanted=np.zeros(n_tiles, np.uint64),
-        words=np.zeros(LANES, np.uint64),
         bounds=np.zeros(LANES // QUERIES + 1, np.int64),
         sixteens=np.zeros((QUERIES, n_columns), np.uint16),
         slack_of_sixteens=np.zeros(QUERIES, np.uint16),
@@ -123,23 +121,6 @@ def end_of_run(batch, first, last):
 
 
 @inner
-def _transpose(words, masks, at):
-    """masks[at + row] has bit `lane` where words[lane] has bit `row`; `words` are used up."""
-    width, low = 32, np.uint64(0xFFFFFFFF)
-    while width > 0:
-        shift = np.uint64(width)
-        for begin in range(0, LANES, 2 * width):
-            for i in range(begin, begin + width):
-                swapped = ((words[i] >> shift) ^ words[i + width]) & low
-                words[i] ^= swapped << shift
-                words[i + width] ^= swapped
-        width >>= 1
-        low ^= low << np.uint64(width)
-    for row in range(LANES):
-        masks[at + row] = words[row]
-
-
-@inner
 def mark_rows(batch, first, last, masks, possible):
     """Fill possible rows of lanes first..last - 1, and by place and row the lanes that have it.
 
@@ -148,7 +129,6 @@ def mark_rows(batch, first, last, masks, possible):
     members, common, places, n_open = batch.members, batch.common, batch.places, batch.n_open[0]
     for row in range(LANES):
         masks[n_open * LANES + row] = ~_NONE
-    words = batch.words
     for tile in range(places.shape[0]):
         place = places[tile]
         if place == n_open:
@@ -158,6 +138,4 @@ def mark_rows(batch, first, last, masks, possible):
         for lane in range(first, last):
             some |= members[place, lane]
         possible[tile] = some
-        for lane in range(LANES):
-            words[lane] = members[place, lane]
-        _transpose(words, masks, place * LANES)
+        transpose_words(members, place * LANES, masks, place * LANES)

