@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dshift.kernels import inner
-from dshift.simd import LANES, QUERIES, popcount, transpose_words
+from dshift.simd import LANES, QUERIES, popcount, transpose_words, whole_quads
 from dshift.tiles import decide, enclose, encode_points
 
 APART = 3  # points move together if they share at least this part of their members
@@ -46,7 +46,7 @@ class Batch(NamedTuple):
 
 def make_batch(n_rows: int, n_columns: int, common: Any) -> Batch:
     """Return scratch; `common` is kept by the groups."""
-    n_tiles = -(-n_rows // LANES)
+    n_tiles, width = -(-n_rows // LANES), whole_quads(n_columns)
     return Batch(
         start=np.zeros(1, np.int64),
         n_lanes=np.zeros(1, np.int64),
@@ -56,11 +56,11 @@ def make_batch(n_rows: int, n_columns: int, common: Any) -> Batch:
         members=np.zeros((n_tiles, LANES), np.uint64),
         wanted=np.zeros(n_tiles, np.uint64),
         bounds=np.zeros(LANES // QUERIES + 1, np.int64),
-        sixteens=np.zeros((QUERIES, n_columns), np.uint16),
+        sixteens=np.zeros((QUERIES, width), np.uint16),
         slack_of_sixteens=np.zeros(QUERIES, np.uint16),
-        fours=np.zeros((LANES // QUERIES, n_columns), np.uint16),
+        fours=np.zeros((LANES // QUERIES, width), np.uint16),
         slack_of_fours=np.zeros(LANES // QUERIES, np.uint16),
-        codes=np.zeros((LANES, n_columns), np.uint16),
+        codes=np.zeros((LANES, width), np.uint16),
         slack=np.zeros(LANES, np.uint16),
         corners=np.zeros((2, n_columns), np.int64),
         distances=np.zeros((QUERIES, LANES), np.uint16),
@@ -84,7 +84,7 @@ def _enclose_parts(held, batch, points, n_together, n_parts, codes, slack):
 def fill_batch(held, batch, points, start, stop, which, words, n_open):
     """Find the members of points start..stop - 1; open rows are listed as for `classify`.
 
-    Returns how often four distances to all rows of a tile were looked at.
+    Returns how many distances were evaluated.
     """
     batch.start[0], batch.n_lanes[0], batch.n_open[0] = start, stop - start, n_open
     for tile in range(batch.places.shape[0]):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from dshift.kernels import inner, jit
-from dshift.simd import LANES, highest_bit, lowest_bit
+from dshift.simd import EIGHT, LANES, QUAD, highest_bit, lowest_bit
 
 COLUMNS_AT_ONCE = 4  # a cache line of coordinates: rows lie apart, and are visited once for eight
 COLUMNS_COUNTED_AT_ONCE = 16  # half a cache line of ranks
@@ -185,9 +185,11 @@ def sort_columns(coords, rows, lows, divisor, first, last, shift, order, heads, 
 def _largest_code(codes, first, last):
     largest = np.uint16(0)
     for tile in range(codes.shape[0]):
-        for k in range(first, last):
-            for lane in range(LANES):
-                largest = max(largest, codes[tile, k, lane])
+        for eight in range(codes.shape[1]):
+            for quad in range(first // QUAD, (last + QUAD - 1) // QUAD):
+                for row in range(EIGHT):
+                    for column in range(QUAD):
+                        largest = max(largest, codes[tile, eight, quad, row, column])
     return np.int64(largest)
 
 
@@ -195,35 +197,36 @@ def _largest_code(codes, first, last):
 def count_columns(codes, first, last, shift, order, heads, ranks):
     """As `sort_columns`, where codes stand for one value each: counted, they are sorted.
 
-    They are few, and those of a column lie together: half the time.
+    They are few, and those of four columns lie together: half the time. `first` begins a quad.
     """
     n = order.shape[1]
     n_codes = _largest_code(codes, first, last) + 1
-    starts = np.empty(n_codes, np.int64)
-    rank_of = np.empty((last - first, n_codes), np.uint16)
-    for k in range(first, last):
+    starts = np.empty((QUAD, n_codes), np.int64)
+    rank_of = np.empty((QUAD, n_codes), np.uint16)
+    for k in range(first, last, QUAD):
+        n_columns, quad = min(QUAD, last - k), k // QUAD
         starts[:] = 0
-        for tile in range(codes.shape[0]):
-            for lane in range(min(LANES, n - LANES * tile)):
-                starts[codes[tile, k, lane]] += 1
-        heads[k, :] = _NONE
-        begin = 0
-        for code in range(n_codes):
-            end = begin + starts[code]
-            starts[code] = begin
-            if end > begin:
-                heads[k, begin >> 6] |= _ONE << np.uint64(begin & 63)
-                rank_of[k - first, code] = _rank_of_run(begin, end, shift)
-            begin = end
-        for tile in range(codes.shape[0]):
-            for lane in range(min(LANES, n - LANES * tile)):
-                code = codes[tile, k, lane]
-                order[k, starts[code]] = LANES * tile + lane
-                starts[code] += 1
-    for tile in range(codes.shape[0]):
-        for lane in range(min(LANES, n - LANES * tile)):
-            for k in range(first, last):
-                ranks[LANES * tile + lane, k] = rank_of[k - first, codes[tile, k, lane]]
+        for slot in range(n):
+            tile, lane = slot // LANES, slot % LANES
+            for c in range(n_columns):
+                starts[c, codes[tile, lane // EIGHT, quad, lane % EIGHT, c]] += 1
+        for c in range(n_columns):
+            heads[k + c, :] = _NONE
+            begin = 0
+            for code in range(n_codes):
+                end = begin + starts[c, code]
+                starts[c, code] = begin
+                if end > begin:
+                    heads[k + c, begin >> 6] |= _ONE << np.uint64(begin & 63)
+                    rank_of[c, code] = _rank_of_run(begin, end, shift)
+                begin = end
+        for slot in range(n):
+            tile, lane = slot // LANES, slot % LANES
+            for c in range(n_columns):
+                code = codes[tile, lane // EIGHT, quad, lane % EIGHT, c]
+                order[k + c, starts[c, code]] = slot
+                starts[c, code] += 1
+                ranks[slot, k + c] = rank_of[c, code]
 
 
 @inner

@@ -17,7 +17,7 @@ from dshift.batches import Batch, end_of_run, fill_batch, make_batch
 from dshift.chains import Chain, choose_state, count_members, make_chain
 from dshift.kernels import inner, jit
 from dshift.lanes import Lanes, make_lanes, take_medians
-from dshift.simd import LANES, QUERIES
+from dshift.simd import LANES, QUERIES, whole_quads
 from dshift.tiles import classify, enclose
 
 _NONE = np.uint64(0)
@@ -71,7 +71,7 @@ def make_nest(n_rows: int, n_columns: int, n_points: int) -> Nest:
         inside=np.empty((depths, QUERIES, n_tiles), np.uint64),
         unsure=np.empty((depths, QUERIES, n_tiles), np.uint64),
         common=np.zeros(n_tiles, np.uint64),
-        centres=np.zeros((QUERIES, n_columns), np.uint16),
+        centres=np.zeros((QUERIES, whole_quads(n_columns)), np.uint16),
         radii=np.zeros(QUERIES, np.uint16),
         corners=np.zeros((2, n_columns), np.int64),
         distances=np.zeros((QUERIES, LANES), np.uint16),
@@ -111,7 +111,7 @@ def _divide(held, groups, points, depth, start, stop):
     low, high = groups.corners[0], groups.corners[1]
     enclose(held, points, groups.bounds[depth], low, high, groups.centres, groups.radii)
     n_open = groups.n_open[depth]
-    classify(
+    groups.n_pairs[0] += classify(
         held,
         groups.which[depth],
         groups.words[depth],
@@ -122,7 +122,6 @@ def _divide(held, groups, points, depth, start, stop):
         groups.inside[depth],
         groups.unsure[depth],
     )
-    groups.n_pairs[0] += QUERIES * n_open * LANES
 
 
 @inner
@@ -152,8 +151,7 @@ def _move(held, nest, depth, points, start, stop, moved):
     """Move the points of a batch, start..stop - 1, whose open rows are those of a depth."""
     groups, batch, chain, lanes = nest.groups, nest.batch, nest.chain, nest.lanes
     which, words, n_open = groups.which[depth], groups.words[depth], groups.n_open[depth]
-    n_looks = fill_batch(held, batch, points, start, stop, which, words, n_open)
-    groups.n_pairs[0] += n_looks * QUERIES * LANES
+    groups.n_pairs[0] += fill_batch(held, batch, points, start, stop, which, words, n_open)
     first, n_lanes = np.int64(0), stop - start
     while first < n_lanes:
         last = end_of_run(batch, first, n_lanes)

@@ -21,7 +21,7 @@ from dshift.metrics import Int
 from dshift.ordering import order_points
 from dshift.planning import cut_up
 from dshift.pool import map_threads
-from dshift.simd import LANES, RANKS_AT_ONCE
+from dshift.simd import EIGHT, LANES, QUAD, RANKS_AT_ONCE, whole_quads
 from dshift.visited import PointTable
 
 MAX_CODE = 32_000  # of 32,767: the rest is room for rounding
@@ -41,7 +41,7 @@ class Held(NamedTuple):
     rows: Any  # (n,) int64: slot -> row
     lows: Any  # (p,) int64
     unit: int
-    codes: Any  # (tiles, p, 64) uint16
+    codes: Any  # (tiles, 8, p / 4, 8, 4) uint16: see `tiles`
     reach_in: Any  # (tiles, 64) uint16: nearer, in units, is surely inside
     reach_out: Any  # (tiles, 64) uint16: farther is surely outside
     order: Any  # (p, n) uint32: slots by the value in a column
@@ -115,8 +115,10 @@ def build_index(samples: Field, threads: int = 1) -> Index:
     n, p = coords.shape
     lows, unit, divisor = _choose_unit(coords, thresholds)
     n_tiles = -(-n // LANES)
-    codes = aligned_empty((n_tiles, p, LANES), np.uint16)
+    shape = (n_tiles, LANES // EIGHT, whole_quads(p) // QUAD, EIGHT, QUAD)
+    codes = aligned_empty(shape, np.uint16)
     codes[-1:] = 0
+    codes[:, :, -1:] = 0
     residuals = np.zeros(n_tiles * LANES, np.int64)
     rows = neighbours_together(coords, threads=threads)
 
@@ -163,7 +165,7 @@ def build_index(samples: Field, threads: int = 1) -> Index:
     )
 
 
-def neighbours_together(points: Int, at_least: int = LANES, threads: int = 1) -> Int:
+def neighbours_together(points: Int, at_least: int = EIGHT, threads: int = 1) -> Int:
     """Return an order of points in which `at_least` neighbours, and more, are near each other."""
     return order_points(read_only(points), at_least, threads)
 

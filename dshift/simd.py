@@ -15,9 +15,16 @@ from numba.core import cgutils, config
 from numba.extending import intrinsic
 
 LANES = 64  # rows in a tile: one bit of a uint64 word each
-QUERIES = 4  # query points per pass over a tile, held in registers
+EIGHT, QUAD = 8, 4  # rows and columns of codes that are one vector
+QUERIES = 4  # query points per pass over rows, held in registers
 LARGEST_CODE = 2**15 - 1  # so that differences of codes fit in 16 bits with their sign
 RANKS_AT_ONCE = 32  # columns of a row of ranks: one cache line
+
+
+def whole_quads(n_columns: int) -> int:
+    """Return how many columns codes have that are read in whole vectors."""
+    return -(-n_columns // QUAD) * QUAD
+
 
 _I1, _I16, _I32, _I64 = (ir.IntType(bits) for bits in (1, 16, 32, 64))
 _VEC = ir.VectorType(_I16, LANES)
@@ -57,80 +64,95 @@ def _word(builder, flags):
 
 
 @intrinsic
-def l1_tile(typingctx, codes, tile, word, points, first, n_columns, distances):
-    """distances[q, lane] = sum_k |points[first + q, k] - codes[tile, k, lane]|, at most 65535.
+def l1_tile(typingctx, codes, tile, word, points, first, distances):
+    """distances[q, lane] = sum_k |points[first + q, k] - code of lane in column k|, at most 65535.
 
-    Codes are below 2**15, so that differences fit in 16 bits with their sign. Half a tile at a
-    time: the sums of four points and 64 lanes are more than the 16 registers of AVX2. A half with
-    no lane of `word` is left out.
+    Returns how many distances were evaluated.
+    Codes are below 2**15, so that differences fit in 16 bits with their sign. Eight rows at a time,
+    those with a lane of `word`: a vector is eight rows by four columns, so that four codes of a
+    point are broadcast as one word of 64 bits. `points` has as many columns as whole vectors.
     """
-    signature = types.void(
-        codes, types.int64, types.uint64, points, types.int64, types.int64, distances
-    )
-    half = ir.VectorType(_I16, LANES // 2)
+    signature = types.int64(codes, types.int64, types.uint64, points, types.int64, distances)
+    vector, words = ir.VectorType(_I16, EIGHT * QUAD), ir.VectorType(_I64, EIGHT)
 
     def emit(context, builder, sig, args):
-        codes_v, tile_v, word_v, points_v, first_v, columns_v, out_v = args
-        tile_offset = builder.mul(tile_v, builder.mul(columns_v, _I64(LANES)))
-        tile_at = _pointer(context, builder, sig.args[0], codes_v, tile_offset)
+        codes_v, tile_v, word_v, points_v, first_v, out_v = args
+        codes_array = context.make_array(sig.args[0])(context, builder, codes_v)
+        n_quads = cgutils.unpack_tuple(builder, codes_array.shape)[2]
+        width = builder.mul(n_quads, _I64(QUAD))
         queries = [
             _pointer(
                 context,
                 builder,
                 sig.args[3],
                 points_v,
-                builder.mul(builder.add(first_v, _I64(q)), columns_v),
+                builder.mul(builder.add(first_v, _I64(q)), width),
             )
             for q in range(QUERIES)
         ]
         absolute = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(half, [half, _I1]), f"llvm.abs.v{LANES // 2}i16"
+            builder.module, ir.FunctionType(vector, [vector, _I1]), f"llvm.abs.v{vector.count}i16"
         )
-        zero = ir.Constant(half, [0] * (LANES // 2))
+        before = builder.block
+        eights, quads, ended, done = (
+            builder.append_basic_block(f"l1.{name}")
+            for name in ("eights", "quads", "ended", "done")
+        )
+        builder.cbranch(builder.icmp_unsigned("!=", word_v, _I64(0)), eights, done)
 
-        def sum_columns(start):
-            before = builder.block
-            loop = builder.append_basic_block("l1.columns")
-            done = builder.append_basic_block("l1.done")
-            builder.cbranch(builder.icmp_signed("<=", columns_v, _I64(0)), done, loop)
+        builder.position_at_end(eights)
+        rest, n_before = builder.phi(_I64), builder.phi(_I64)
+        eight = builder.lshr(builder.cttz(rest, ir.Constant(_I1, 1)), _I64(3))
+        start = builder.add(builder.mul(tile_v, _I64(LANES // EIGHT)), eight)
+        start = builder.mul(builder.mul(start, n_quads), _I64(EIGHT * QUAD))
+        rows_at = builder.gep(codes_array.data, [start])
+        builder.branch(quads)
 
-            builder.position_at_end(loop)
-            column = builder.phi(_I64)
-            column.add_incoming(_I64(0), before)
-            sums = [builder.phi(half) for _ in range(QUERIES)]
-            lanes = _load(
-                builder,
-                half,
-                builder.gep(tile_at, [builder.add(builder.mul(column, _I64(LANES)), _I64(start))]),
-            )
-            totals = []
-            for query, partial in zip(queries, sums, strict=True):
-                value = _splat(builder, builder.load(builder.gep(query, [column])), half)
-                gap = builder.call(absolute, [builder.sub(lanes, value), _I1(0)])
-                totals.append(_saturating(builder, "uadd", partial, gap))
-            following = builder.add(column, _I64(1))
-            column.add_incoming(following, loop)
-            for partial, total in zip(sums, totals, strict=True):
-                partial.add_incoming(zero, before)
-                partial.add_incoming(total, loop)
-            builder.cbranch(builder.icmp_signed("<", following, columns_v), loop, done)
+        builder.position_at_end(quads)
+        quad = builder.phi(_I64)
+        sums = [builder.phi(vector) for _ in queries]
+        at = builder.mul(quad, _I64(EIGHT * QUAD))
+        rows = _load(builder, vector, builder.gep(rows_at, [at]))
+        totals = []
+        for query, partial in zip(queries, sums, strict=True):
+            place = builder.gep(query, [builder.mul(quad, _I64(QUAD))])
+            four = builder.load(builder.bitcast(place, _I64.as_pointer()))
+            four.align = 2
+            value = builder.bitcast(_splat(builder, four, words), vector)
+            gap = builder.call(absolute, [builder.sub(rows, value), _I1(0)])
+            totals.append(_saturating(builder, "uadd", partial, gap))
+        following = builder.add(quad, _I64(1))
+        quad.add_incoming(_I64(0), eights)
+        quad.add_incoming(following, quads)
+        for partial, total in zip(sums, totals, strict=True):
+            partial.add_incoming(ir.Constant(vector, [0] * vector.count), eights)
+            partial.add_incoming(total, quads)
+        builder.cbranch(builder.icmp_signed("<", following, n_quads), quads, ended)
 
-            builder.position_at_end(done)
-            results = [builder.phi(half) for _ in range(QUERIES)]
-            for result, total in zip(results, totals, strict=True):
-                result.add_incoming(zero, before)
-                result.add_incoming(total, loop)
-            for q, result in enumerate(results):
-                target = _pointer(context, builder, sig.args[6], out_v, _I64(q * LANES + start))
-                builder.store(result, builder.bitcast(target, half.as_pointer())).align = 2
+        builder.position_at_end(ended)
+        lane = builder.mul(eight, _I64(EIGHT))
+        for q, total in enumerate(totals):
+            for bits in (32, 16):  # four columns become one
+                shifted = builder.lshr(
+                    builder.bitcast(total, words), ir.Constant(words, [bits] * EIGHT)
+                )
+                total = _saturating(builder, "uadd", total, builder.bitcast(shifted, vector))
+            narrow = builder.trunc(builder.bitcast(total, words), ir.VectorType(_I16, EIGHT))
+            offset = builder.add(_I64(q * LANES), lane)
+            target = _pointer(context, builder, sig.args[5], out_v, offset)
+            builder.store(narrow, builder.bitcast(target, narrow.type.as_pointer())).align = 2
+        others = builder.and_(rest, builder.not_(builder.shl(_I64(255), lane)))
+        n_now = builder.add(n_before, _I64(QUERIES * EIGHT))
+        builder.cbranch(builder.icmp_unsigned("!=", others, _I64(0)), eights, done)
+        for phi, at_first, later in ((rest, word_v, others), (n_before, _I64(0), n_now)):
+            phi.add_incoming(at_first, before)
+            phi.add_incoming(later, ended)
 
-        for start in (0, LANES // 2):
-            listed = _I64(((1 << LANES // 2) - 1) << start)
-            with builder.if_then(
-                builder.icmp_unsigned("!=", builder.and_(word_v, listed), _I64(0))
-            ):
-                sum_columns(start)
-        return context.get_dummy_value()
+        builder.position_at_end(done)
+        n_pairs = builder.phi(_I64)
+        n_pairs.add_incoming(_I64(0), before)
+        n_pairs.add_incoming(n_now, ended)
+        return n_pairs
 
     return signature, emit
 

@@ -1,6 +1,7 @@
 """Compiled loops over tiles of the index, and nothing else.
 
-Vocabulary: a *tile* is 64 rows of uint16 codes, column by column (`codes[tile, column, lane]`); a
+Vocabulary: a *tile* is 64 rows of uint16 codes, in vectors of eight rows by four columns:
+`codes[tile, lane // 8, column // 4, lane % 8, column % 4]`, filled up with columns of zeros. A
 *word* is a uint64 with one bit per lane of a tile; `slots` number the lanes of all tiles (slot = 64
 tile + lane). A *code* is a coordinate rounded to a multiple of a unit, and bounds distances; exact
 int64 coordinates decide what the codes leave open. `held` is the index (`index.Held`).
@@ -12,8 +13,10 @@ import numpy as np
 
 from dshift.kernels import inlined, inner, jit
 from dshift.simd import (
+    EIGHT,
     LANES,
     LARGEST_CODE,
+    QUAD,
     QUERIES,
     l1_tile,
     lanes_inside,
@@ -57,7 +60,7 @@ def encode_tiles(coords, rows, lows, unit, first, last, codes, residuals):
         for k in range(coords.shape[1]):
             value = coords[rows[slot], k] - lows[k]
             code = np.int64(value * a_unit + 0.5)
-            codes[tile, k, lane] = code
+            codes[tile, lane // EIGHT, k // QUAD, lane % EIGHT, k % QUAD] = code
             lost += abs(value - code * unit)
         residuals[slot] = lost
 
@@ -83,28 +86,34 @@ def encode_points(held, points, first, last, codes, slack):
 def classify(held, which, words, n_listed, points, slack, distances, inside, unsure):
     """Words of the open rows surely inside their threshold for each of four points, and unsure.
 
+    Returns how many distances were evaluated.
     Open rows are those of `words[i]` in the tiles `which[i]`, i < n_listed. `points` (4, p) are
     codes; each stands for everything within `slack` units of it. `distances` (4, 64) is scratch.
     """
-    n_columns = held.codes.shape[1]
+    n_pairs = 0
     for i in range(n_listed):
         tile, word = np.int64(which[i]), words[i]
-        l1_tile(held.codes, tile, word, points, 0, n_columns, distances)
+        n_pairs += l1_tile(held.codes, tile, word, points, 0, distances)
         for q in range(QUERIES):
             sure = lanes_inside(distances, q, held.reach_in, tile, slack[q]) & word
             never = lanes_outside(distances, q, held.reach_out, tile, slack[q])
             inside[q, i] = sure
             unsure[q, i] = word & ~sure & ~never
+    return n_pairs
 
 
 @inlined
 def _look(held, tile, word, codes, slack, first, distances, inside, unsure):
-    """Words of the rows of `word` in a tile that are inside for four codes from `first`; unsure."""
-    l1_tile(held.codes, tile, word, codes, first, held.codes.shape[1], distances)
+    """Words of the rows of `word` in a tile that are inside for four codes from `first`; unsure.
+
+    Returns how many distances were evaluated.
+    """
+    n_pairs = l1_tile(held.codes, tile, word, codes, first, distances)
     for q in range(QUERIES):
         sure = lanes_inside(distances, q, held.reach_in, tile, slack[first + q]) & word
         never = lanes_outside(distances, q, held.reach_out, tile, slack[first + q])
         inside[q], unsure[q] = sure, word & ~sure & ~never
+    return n_pairs
 
 
 @inner
@@ -113,11 +122,11 @@ def decide(held, which, words, n_listed, points, batch):
 
     For sixteen points together, then for four, then for each: all of it while a tile is in the
     cache. Where sixteens or fours settle nothing of some tiles, others are decided without them.
-    `batch.fours` and so on hold the codes. Returns how often four codes were looked at.
+    `batch.fours` and so on hold the codes. Returns how many distances were evaluated.
     """
     members, common, start, n_lanes = batch.members, batch.common, batch.start[0], batch.n_lanes[0]
     distances, inside, unsure = batch.distances, batch.inside, batch.unsure
-    n_sixteens, n_fours, n_looks = 0, 0, 0  # that settled all rows of a tile
+    n_pairs, n_sixteens, n_fours = 0, 0, 0  # the last two: that settled all rows of a tile
     for i in range(n_listed):
         tile = np.int64(which[i])
         if n_lanes <= SIXTEEN or (i >= TRIED and n_sixteens == 0):
@@ -125,8 +134,7 @@ def decide(held, which, words, n_listed, points, batch):
                 inside[0, part], unsure[0, part] = _NONE, words[i]
         else:
             codes, slack = batch.sixteens, batch.slack_of_sixteens
-            _look(held, tile, words[i], codes, slack, 0, distances, inside[0], unsure[0])
-            n_looks += 1
+            n_pairs += _look(held, tile, words[i], codes, slack, 0, distances, inside[0], unsure[0])
         for sixteen in range(0, n_lanes, SIXTEEN):
             known = common[tile] | inside[0, sixteen // SIXTEEN]
             word = unsure[0, sixteen // SIXTEEN]
@@ -136,8 +144,9 @@ def decide(held, which, words, n_listed, points, batch):
                     inside[1, part], unsure[1, part] = _NONE, word
             else:
                 codes, slack, first = batch.fours, batch.slack_of_fours, sixteen // QUERIES
-                _look(held, tile, word, codes, slack, first, distances, inside[1], unsure[1])
-                n_looks += 1
+                n_pairs += _look(
+                    held, tile, word, codes, slack, first, distances, inside[1], unsure[1]
+                )
             for four in range(sixteen, min(sixteen + SIXTEEN, n_lanes), QUERIES):
                 part = (four - sixteen) // QUERIES
                 open_rows = unsure[1, part]
@@ -147,14 +156,15 @@ def decide(held, which, words, n_listed, points, batch):
                     n_fours += 1
                     continue
                 codes, slack = batch.codes, batch.slack
-                _look(held, tile, open_rows, codes, slack, four, distances, inside[2], unsure[2])
-                n_looks += 1
+                n_pairs += _look(
+                    held, tile, open_rows, codes, slack, four, distances, inside[2], unsure[2]
+                )
                 for lane in range(four, min(four + QUERIES, n_lanes)):
                     sure, doubt = inside[2, lane - four], unsure[2, lane - four]
                     if doubt != _NONE:
                         sure |= nearer(held, points[start + lane], tile, doubt)
                     members[i, lane] |= sure
-    return n_looks
+    return n_pairs
 
 
 @inner

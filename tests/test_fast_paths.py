@@ -412,14 +412,14 @@ def test_columns_are_counted_as_they_are_sorted(n: int, largest: int) -> None:
     keys = random.integers(0, largest, (n, 5), endpoint=True)
     keys[:, 2] = keys[random.integers(0, n, n), 2]  # ties
     points, rows, n_tiles = 2 * keys, np.arange(n), -(-n // 64)
-    codes = np.zeros((n_tiles * 64, 5), np.uint16)
-    codes[:n] = keys
-    codes = np.ascontiguousarray(codes.reshape(n_tiles, 64, 5).transpose(0, 2, 1))
+    codes = np.zeros((n_tiles * 64, 8), np.uint16)
+    codes[:n, :5] = keys
+    codes = np.ascontiguousarray(codes.reshape(n_tiles, 8, 8, 2, 4).transpose(0, 1, 3, 2, 4))
     kinds: Any = ((5, n), np.uint32), ((5, n_tiles), np.uint64), ((n, 5), np.uint16)
     found, expected = (tuple(np.empty(*kind) for kind in kinds) for _ in range(2))
     lows = np.zeros(5, np.int64)
     columns.sort_columns(index.read_only(points), rows, lows, 2, 0, 5, 1, *expected)
-    for first, last in ((0, 3), (3, 5)):
+    for first, last in ((0, 4), (4, 5)):
         columns.count_columns(codes, first, last, 1, *found)
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_array_equal(one, other)

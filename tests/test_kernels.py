@@ -146,6 +146,28 @@ def test_lanes_cross_where_they_have_counted_enough(
     assert cross(absent, 5, 5, held, places, words) == 0
 
 
+@pytest.mark.parametrize("n_quads", [1, 2, 17])
+@pytest.mark.parametrize("word", [0, 1, 2**63, 0x00FF_0000_0001_0800, 2**64 - 1])
+def test_distances_of_a_tile_are_sums_up_to_the_largest(n_quads: int, word: int) -> None:
+    """Of the eights of rows that a word has a bit of, and of no others; how many is told."""
+
+    @numba.njit
+    def measure(codes: Any, word: Any, points: Any, distances: Any) -> int:
+        return simd.l1_tile(codes, 1, np.uint64(word), points, 4, distances)
+
+    random = np.random.default_rng(n_quads)
+    rows = random.integers(0, simd.LARGEST_CODE, (3, 64, 4 * n_quads), np.uint16, endpoint=True)
+    codes = np.ascontiguousarray(rows.reshape(3, 8, 8, n_quads, 4).transpose(0, 1, 3, 2, 4))
+    points = random.integers(0, simd.LARGEST_CODE, (8, 4 * n_quads), np.uint16, endpoint=True)
+    points[5] = rows[1, 8]
+    apart = np.abs(rows[1].astype(int) - points[4:, None].astype(int)).sum(axis=2)
+    assert n_quads == 1 or apart.max() > 65_535
+    looked_at = np.repeat([(word >> 8 * eight) & 255 > 0 for eight in range(8)], 8)
+    distances = np.full((4, 64), 7, np.uint16)
+    assert measure(codes, np.uint64(word), points, distances) == 4 * looked_at.sum()
+    np.testing.assert_array_equal(distances, np.where(looked_at, np.minimum(apart, 65_535), 7))
+
+
 @pytest.mark.parametrize("n_columns", [1, 31, 32, 33, 70])
 def test_rows_that_enter_and_leave_are_counted(n_columns: int) -> None:
     """Below the bounds, and at them too, in one lane; other lanes stay as they are."""

@@ -212,9 +212,9 @@ def distance_cases(n: int, n_columns: int) -> Iterator[Case]:
 def _classify(points: NDArray[np.int64], queries: NDArray[np.int64]) -> tuple[int, Any]:
     """Return the elements and the call of the index's distance kernel: whole tiles of codes."""
     held = _index(points).held
-    n_tiles, n_columns = held.codes.shape[:2]
+    n_tiles, n_columns = len(held.codes), 4 * held.codes.shape[2]
     which, words = np.arange(n_tiles, dtype=np.int32), np.full(n_tiles, ~np.uint64(0))
-    codes, slack = np.empty((4, n_columns), np.uint16), np.empty(4, np.uint16)
+    codes, slack = np.zeros((4, n_columns), np.uint16), np.empty(4, np.uint16)
     distances = np.empty((4, 64), np.uint16)
     inside, unsure = (np.empty((4, n_tiles), np.uint64) for _ in range(2))
 
