@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dshift.kernels import inner
-from dshift.simd import LANES, RANKS_AT_ONCE, count_rows, lowest_bit, popcount, prefetch
+from dshift.simd import LANES, RANKS_AT_ONCE, lowest_bit, popcount, prefetch
+from dshift.simd_counts import count_rows
 
 STATES = 32  # that a chain remembers
 NEAR = 4  # a state is gone on from in place if it differs in less than this part of the members

@@ -29,7 +29,8 @@ from dshift.listing import (
     make_listing,
     mark_spots,
 )
-from dshift.simd import LANES, find_crossings, lowest_bit, popcount
+from dshift.simd import LANES, lowest_bit, popcount
+from dshift.simd_counts import find_crossings
 
 FEW = 16  # members that are sorted rather than walked to
 FEW_OF = 2048  # and one more for so many rows, since lists are longer where members are rare

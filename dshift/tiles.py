@@ -12,17 +12,8 @@ from __future__ import annotations
 import numpy as np
 
 from dshift.kernels import inlined, inner, jit
-from dshift.simd import (
-    EIGHT,
-    LANES,
-    LARGEST_CODE,
-    QUAD,
-    QUERIES,
-    l1_tile,
-    lanes_inside,
-    lanes_outside,
-    lowest_bit,
-)
+from dshift.simd import EIGHT, LANES, LARGEST_CODE, QUAD, QUERIES, lowest_bit
+from dshift.simd_distances import l1_tile, lanes_inside, lanes_outside
 
 SIXTEEN = QUERIES * QUERIES  # points
 TRIED = 32  # tiles after which it shows whether points are near enough to be looked at together

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import dshift
-from dshift import kernels, simd
+from dshift import kernels, simd, simd_counts, simd_distances
 
 
 def both(kernel: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
@@ -121,11 +121,11 @@ def test_lanes_cross_where_they_have_counted_enough(
     masks: bool, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With registers for masks and without: the same rows, lanes and counts as one by one."""
-    monkeypatch.setattr(simd, "_has_mask_registers", lambda: masks)
+    monkeypatch.setattr(simd_counts, "_has_mask_registers", lambda: masks)
 
     @numba.njit
     def cross(absent: Any, first: int, last: int, needed: Any, places: Any, words: Any) -> int:
-        return simd.find_crossings(absent, first, last, step, needed, 1, places, words)
+        return simd_counts.find_crossings(absent, first, last, step, needed, 1, places, words)
 
     random = np.random.default_rng(1)
     absent = random.integers(0, 2**64, 300, np.uint64, endpoint=False)
@@ -153,7 +153,7 @@ def test_distances_of_a_tile_are_sums_up_to_the_largest(n_quads: int, word: int)
 
     @numba.njit
     def measure(codes: Any, word: Any, points: Any, distances: Any) -> int:
-        return simd.l1_tile(codes, 1, np.uint64(word), points, 4, distances)
+        return simd_distances.l1_tile(codes, 1, np.uint64(word), points, 4, distances)
 
     random = np.random.default_rng(n_quads)
     rows = random.integers(0, simd.LARGEST_CODE, (3, 64, 4 * n_quads), np.uint16, endpoint=True)
@@ -175,7 +175,7 @@ def test_rows_that_enter_and_leave_are_counted(n_columns: int) -> None:
     @numba.njit
     def count(ranks: Any, tile: int, entered: Any, left: Any, bounds: Any, counts: Any) -> None:
         for column in range(0, n_columns, simd.RANKS_AT_ONCE):
-            simd.count_rows(ranks, tile, entered, left, bounds, column, counts, 5)
+            simd_counts.count_rows(ranks, tile, entered, left, bounds, column, counts, 5)
 
     random = np.random.default_rng(n_columns)
     padded = -(-n_columns // simd.RANKS_AT_ONCE) * simd.RANKS_AT_ONCE

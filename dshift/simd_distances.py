@@ -1,0 +1,156 @@
+"""Distances of eight rows of codes to four points at a time, in vectors (see `simd`)."""
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from dshift.simd import (
+    EIGHT,
+    I1,
+    I16,
+    I64,
+    LANES,
+    QUAD,
+    QUERIES,
+    ROWS,
+    load,
+    pointer,
+    saturating,
+    splat,
+    word_of,
+)
+
+
+@intrinsic
+def l1_tile(typingctx, codes, tile, word, points, first, distances):
+    """distances[q, lane] = sum_k |points[first + q, k] - code of lane in column k|, at most 65535.
+
+    Returns how many distances were evaluated.
+    Codes are below 2**15, so that differences fit in 16 bits with their sign. Eight rows at a time,
+    those with a lane of `word`: a vector is eight rows by four columns, so that four codes of a
+    point are broadcast as one word of 64 bits. `points` has as many columns as whole vectors.
+    """
+    signature = types.int64(codes, types.int64, types.uint64, points, types.int64, distances)
+    vector, words = ir.VectorType(I16, EIGHT * QUAD), ir.VectorType(I64, EIGHT)
+
+    def emit(context, builder, sig, args):
+        codes_v, tile_v, word_v, points_v, first_v, out_v = args
+        codes_array = context.make_array(sig.args[0])(context, builder, codes_v)
+        n_quads = cgutils.unpack_tuple(builder, codes_array.shape)[2]
+        width = builder.mul(n_quads, I64(QUAD))
+        queries = [
+            pointer(
+                context,
+                builder,
+                sig.args[3],
+                points_v,
+                builder.mul(builder.add(first_v, I64(q)), width),
+            )
+            for q in range(QUERIES)
+        ]
+        absolute = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(vector, [vector, I1]), f"llvm.abs.v{vector.count}i16"
+        )
+        before = builder.block
+        eights, quads, ended, done = (
+            builder.append_basic_block(f"l1.{name}")
+            for name in ("eights", "quads", "ended", "done")
+        )
+        builder.cbranch(builder.icmp_unsigned("!=", word_v, I64(0)), eights, done)
+
+        builder.position_at_end(eights)
+        rest, n_before = builder.phi(I64), builder.phi(I64)
+        eight = builder.lshr(builder.cttz(rest, ir.Constant(I1, 1)), I64(3))
+        start = builder.add(builder.mul(tile_v, I64(LANES // EIGHT)), eight)
+        start = builder.mul(builder.mul(start, n_quads), I64(EIGHT * QUAD))
+        rows_at = builder.gep(codes_array.data, [start])
+        builder.branch(quads)
+
+        builder.position_at_end(quads)
+        quad = builder.phi(I64)
+        sums = [builder.phi(vector) for _ in queries]
+        at = builder.mul(quad, I64(EIGHT * QUAD))
+        rows = load(builder, vector, builder.gep(rows_at, [at]))
+        totals = []
+        for query, partial in zip(queries, sums, strict=True):
+            place = builder.gep(query, [builder.mul(quad, I64(QUAD))])
+            four = builder.load(builder.bitcast(place, I64.as_pointer()))
+            four.align = 2
+            value = builder.bitcast(splat(builder, four, words), vector)
+            gap = builder.call(absolute, [builder.sub(rows, value), I1(0)])
+            totals.append(saturating(builder, "uadd", partial, gap))
+        following = builder.add(quad, I64(1))
+        quad.add_incoming(I64(0), eights)
+        quad.add_incoming(following, quads)
+        for partial, total in zip(sums, totals, strict=True):
+            partial.add_incoming(ir.Constant(vector, [0] * vector.count), eights)
+            partial.add_incoming(total, quads)
+        builder.cbranch(builder.icmp_signed("<", following, n_quads), quads, ended)
+
+        builder.position_at_end(ended)
+        lane = builder.mul(eight, I64(EIGHT))
+        for q, total in enumerate(totals):
+            for bits in (32, 16):  # four columns become one
+                shifted = builder.lshr(
+                    builder.bitcast(total, words), ir.Constant(words, [bits] * EIGHT)
+                )
+                total = saturating(builder, "uadd", total, builder.bitcast(shifted, vector))
+            narrow = builder.trunc(builder.bitcast(total, words), ir.VectorType(I16, EIGHT))
+            offset = builder.add(I64(q * LANES), lane)
+            target = pointer(context, builder, sig.args[5], out_v, offset)
+            builder.store(narrow, builder.bitcast(target, narrow.type.as_pointer())).align = 2
+        others = builder.and_(rest, builder.not_(builder.shl(I64(255), lane)))
+        n_now = builder.add(n_before, I64(QUERIES * EIGHT))
+        builder.cbranch(builder.icmp_unsigned("!=", others, I64(0)), eights, done)
+        for phi, at_first, later in ((rest, word_v, others), (n_before, I64(0), n_now)):
+            phi.add_incoming(at_first, before)
+            phi.add_incoming(later, ended)
+
+        builder.position_at_end(done)
+        n_pairs = builder.phi(I64)
+        n_pairs.add_incoming(I64(0), before)
+        n_pairs.add_incoming(n_now, ended)
+        return n_pairs
+
+    return signature, emit
+
+
+def _compare_limits(operation, predicate):
+    """Word of lanes where `operation(distance, slack) predicate limit`."""
+
+    def declare(typingctx, distances, query, limits, tile, slack):
+        signature = types.uint64(distances, types.int64, limits, types.int64, types.uint16)
+
+        def emit(context, builder, sig, args):
+            lanes64 = ir.Constant(I64, LANES)
+            left = load(
+                builder,
+                ROWS,
+                pointer(context, builder, sig.args[0], args[0], builder.mul(args[1], lanes64)),
+            )
+            right = load(
+                builder,
+                ROWS,
+                pointer(context, builder, sig.args[2], args[2], builder.mul(args[3], lanes64)),
+            )
+            shifted = saturating(builder, operation, left, splat(builder, args[4]))
+            return word_of(builder, builder.icmp_unsigned(predicate, shifted, right))
+
+        return signature, emit
+
+    return declare
+
+
+@intrinsic
+def lanes_inside(typingctx, distances, query, limits, tile, slack):
+    """Word of lanes with distances[query] + slack < limits[tile]."""
+    return _compare_limits("uadd", "<")(typingctx, distances, query, limits, tile, slack)
+
+
+@intrinsic
+def lanes_outside(typingctx, distances, query, limits, tile, slack):
+    """Word of lanes with distances[query] - slack > limits[tile]."""
+    return _compare_limits("usub", ">")(typingctx, distances, query, limits, tile, slack)
