@@ -247,6 +247,9 @@ class Cluster:
                     self._recover((name, number))
                     send([number])
                 except Exception as error:
+                    # It was done, and its outcome went with the line to the scheduler.
+                    if future.status != "error" and isinstance(error, OSError):
+                        raise self._cut_off() from error
                     failed = f"a task {name} failed with {type(error).__name__}: {error}"
                     raise run_failed(failed, self._place) from error
                 if isinstance(found.get(number), DshiftError):

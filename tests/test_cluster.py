@@ -40,6 +40,7 @@ from clusters import (
 )
 from distributed import (
     Client,
+    Future,
     LocalCluster,
     Security,
     get_client,
@@ -312,6 +313,25 @@ def test_a_line_that_breaks_before_the_client_notices_says_so(
         raise CommClosedError("in <TCP (closed) ...>: Connection reset by peer")
 
     monkeypatch.setattr(courier, "ask_hosts", ask_in_vain)
+    with (
+        local(1, processes=False) as (_, client),
+        pytest.raises(dshift.ClusterLost, match=r"connection to the scheduler .* was lost"),
+    ):
+        dshift.fit(ROWS, 0.4, client=client)
+
+
+def test_a_line_that_breaks_while_an_outcome_is_fetched_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A task that was done did not fail: the soak saw such a loss told as a failure."""
+    result = Future.result
+
+    def fetch_in_vain(future: Future, timeout: float | None = None) -> Any:
+        if str(future.key).startswith("('dshift-label"):
+            raise CommClosedError("in <TCP (closed) ConnectionPool.gather ...>: Stream is closed")
+        return result(future, timeout)
+
+    monkeypatch.setattr(Future, "result", fetch_in_vain)
     with (
         local(1, processes=False) as (_, client),
         pytest.raises(dshift.ClusterLost, match=r"connection to the scheduler .* was lost"),
