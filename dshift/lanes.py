@@ -29,7 +29,7 @@ from dshift.listing import (
     make_listing,
     mark_spots,
 )
-from dshift.simd import LANES, lowest_bit, popcount
+from dshift.simd import LANES, lowest_bit, popcount, prefetch
 from dshift.simd_counts import find_crossings
 
 FEW = 16  # members that are sorted rather than walked to
@@ -59,6 +59,7 @@ class Lanes(NamedTuple):
     middles: Any  # (2, LANES) int64: pulls that the lower and the upper median have to reach
     at: Any  # (LANES,) int64: where the lower median is listed
     found: Any  # (2, LANES) int64: slots of the lower and the upper median
+    sources: Any  # (2, 2, LANES) int64: rows of these, of one column and of the one before it
     before: Any  # (LANES,) int64: pull of the members before the lower median
     few: Any  # (3, most of few) int64: slots, values and pulls of members that are sorted
 
@@ -78,6 +79,7 @@ def make_lanes(n_rows: int, n_columns: int, n_ranks: int, places: Any) -> Lanes:
         middles=np.zeros((2, LANES), np.int64),
         at=np.zeros(LANES, np.int64),
         found=np.zeros((2, LANES), np.int64),
+        sources=np.zeros((2, 2, LANES), np.int64),
         before=np.zeros(LANES, np.int64),
         few=np.zeros((3, most_of_few(n_rows)), np.int64),
     )
@@ -281,12 +283,21 @@ def _take_value(value, first, last, k, walking, moved, start):
 
 
 @inner
-def _take_values(held, found, first, last, k, walking, moved, start):
-    """Midpoints of the medians found; apart from the walks, so that cache misses overlap."""
+def _fetch_values(held, found, sources, first, last, k):
+    """Have the values of the medians found fetched, from rows all over the samples."""
+    for side in range(2):
+        for lane in range(first, last):
+            row = held.rows[found[side, lane]]
+            sources[side, lane] = row
+            prefetch(held.coords, row * held.coords.shape[1] + k)
+
+
+@inner
+def _take_values(held, sources, first, last, k, walking, moved, start):
+    """Midpoints of the medians of a column: while the next one's were found, they came."""
     for lane in range(first, last):
         if (walking >> np.uint64(lane)) & _ONE != _NONE:
-            low = held.coords[held.rows[found[0, lane]], k]
-            high = held.coords[held.rows[found[1, lane]], k]
+            low, high = held.coords[sources[0, lane], k], held.coords[sources[1, lane], k]
             moved[start + lane, k] = (low + high) >> 1  # both are even
 
 
@@ -378,11 +389,15 @@ def take_medians(held, chain, state, batch, lanes, first, last, moved):
             chain.values[state, k] = held.coords[held.rows[held.order[k, begin]], k]
         n_looked += listing.edges[1] - listing.edges[0]
         some = _find_in_column(held, lanes, first, last, k, end > begin, walking)
-        _take_values(held, lanes.found, first, last, k, walking, moved, start)
+        _fetch_values(held, lanes.found, lanes.sources[i & 1], first, last, k)
+        if i > 0:
+            before = lanes.columns[i - 1]
+            _take_values(held, lanes.sources[~i & 1], first, last, before, walking, moved, start)
         n_looked += listing.edges[0] - listing.edges[1]
         stays = end - begin > LONG and some
         if moves_bound and lanes.at[at_last] != middle and not stays:
             _move_bound(held, chain, state, lanes, k, at_last)
+    _take_values(held, lanes.sources[~n_columns & 1], first, last, k, walking, moved, start)
     lanes.span[0] = n_looked // moved.shape[1]
     if listing.marked[0]:
         lanes.span[0] <<= held.shift

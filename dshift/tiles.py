@@ -12,10 +12,12 @@ from __future__ import annotations
 import numpy as np
 
 from dshift.kernels import inlined, inner, jit
-from dshift.simd import EIGHT, LANES, LARGEST_CODE, QUAD, QUERIES, lowest_bit
+from dshift.simd import EIGHT, LANES, LARGEST_CODE, QUAD, QUERIES, lowest_bit, prefetch
 from dshift.simd_distances import l1_tile, lanes_inside, lanes_outside
 
 SIXTEEN = QUERIES * QUERIES  # points
+A_LINE = 8  # coordinates of a cache line
+FETCHED = 8 * A_LINE  # of a row; the machine goes on by itself
 TRIED = 32  # tiles after which it shows whether points are near enough to be looked at together
 
 _ONE = np.uint64(1)
@@ -118,6 +120,8 @@ def decide(held, which, words, n_listed, points, batch):
     members, common, start, n_lanes = batch.members, batch.common, batch.start[0], batch.n_lanes[0]
     distances, inside, unsure = batch.distances, batch.inside, batch.unsure
     n_pairs, n_sixteens, n_fours = 0, 0, 0  # the last two: that settled all rows of a tile
+    # Rows in doubt come from memory while others are looked at, and are decided at the next doubt.
+    doubted_i, doubted_lane, doubted = 0, 0, _NONE
     for i in range(n_listed):
         tile = np.int64(which[i])
         if n_lanes <= SIXTEEN or (i >= TRIED and n_sixteens == 0):
@@ -152,10 +156,27 @@ def decide(held, which, words, n_listed, points, batch):
                 )
                 for lane in range(four, min(four + QUERIES, n_lanes)):
                     sure, doubt = inside[2, lane - four], unsure[2, lane - four]
-                    if doubt != _NONE:
-                        sure |= nearer(held, points[start + lane], tile, doubt)
                     members[i, lane] |= sure
+                    if doubt != _NONE:
+                        fetch_rows(held, tile, doubt)
+                        point, at = points[start + doubted_lane], np.int64(which[doubted_i])
+                        members[doubted_i, doubted_lane] |= nearer(held, point, at, doubted)
+                        doubted_i, doubted_lane, doubted = i, lane, doubt
+    if doubted != _NONE:
+        point, at = points[start + doubted_lane], np.int64(which[doubted_i])
+        members[doubted_i, doubted_lane] |= nearer(held, point, at, doubted)
     return n_pairs
+
+
+@inner
+def fetch_rows(held, tile, word):
+    """Have the coordinates of the rows of `word` fetched: where they begin, and so all of them."""
+    n_columns = held.coords.shape[1]
+    while word != _NONE:
+        row = held.rows[tile * LANES + lowest_bit(word)]
+        word &= word - _ONE
+        for k in range(0, min(n_columns, FETCHED), A_LINE):
+            prefetch(held.coords, row * n_columns + k)
 
 
 @inner
