@@ -19,7 +19,8 @@ import numpy as np
 
 from dshift.batches import mark_rows
 from dshift.columns import places_of
-from dshift.kernels import inlined, inner
+from dshift.few import medians_of_few, most_of_few, pull_of
+from dshift.kernels import inner
 from dshift.listing import (
     Listing,
     begin_list,
@@ -32,8 +33,6 @@ from dshift.listing import (
 from dshift.simd import LANES, lowest_bit, popcount, prefetch
 from dshift.simd_counts import find_crossings
 
-FEW = 16  # members that are sorted rather than walked to
-FEW_OF = 2048  # and one more for so many rows, since lists are longer where members are rare
 SPARSE = 2  # ranks are marked first if possible rows are fewer than this part of those looked at
 LONG = 64  # rows of a run that a bound stays at as long as any median is there
 CROSSED = 1024  # rows of a list that are counted at a time
@@ -83,17 +82,6 @@ def make_lanes(n_rows: int, n_columns: int, n_ranks: int, places: Any) -> Lanes:
         before=np.zeros(LANES, np.int64),
         few=np.zeros((3, most_of_few(n_rows)), np.int64),
     )
-
-
-def most_of_few(n_rows: int) -> int:
-    """Return how many members are sorted rather than walked to, among so many rows."""
-    return FEW + n_rows // FEW_OF
-
-
-@inlined
-def _pull_of(pulls, slot):
-    """Pull of a row; `pulls` are empty where every row pulls 1."""
-    return pulls[slot] if pulls.shape[0] > 0 else 1
 
 
 # ---------------------------------------------------------------- medians
@@ -153,46 +141,13 @@ def _cross_lane(held, listing, k, side, lane, before, need):
         if i == listing.ends[side]:
             list_more(held, listing, k, side)
         if (listing.absent[i] >> bit) & _ONE == _NONE:
-            pull = _pull_of(held.pulls, listing.listed[i])
+            pull = pull_of(held.pulls, listing.listed[i])
             if side == 0 and before + pull >= need:
                 return i, before + pull
             if side == 1 and before - pull < need:
                 return i, before
             before += step * pull
         i += step
-
-
-@inner
-def _medians_of_few(held, batch, few, lane, total, result):
-    """Medians of few members, by sorting their values."""
-    slots, values, pulls = few[0], few[1], few[2]
-    n = 0
-    for tile in range(batch.places.shape[0]):
-        place = batch.places[tile]
-        word = batch.common[tile] if place == batch.n_open[0] else batch.members[place, lane]
-        while word != _NONE:
-            slots[n] = tile * LANES + lowest_bit(word)
-            word &= word - _ONE
-            n += 1
-    lower, upper = (total + 1) // 2, total // 2 + 1
-    for k in range(result.shape[0]):
-        for i in range(n):
-            value = held.coords[held.rows[slots[i]], k]
-            pull = _pull_of(held.pulls, slots[i])
-            j = i
-            while j > 0 and values[j - 1] > value:
-                values[j], pulls[j] = values[j - 1], pulls[j - 1]
-                j -= 1
-            values[j], pulls[j] = value, pull
-        reached, i = pulls[0], 0
-        while reached < lower:
-            i += 1
-            reached += pulls[i]
-        j = i
-        while reached < upper:
-            j += 1
-            reached += pulls[j]
-        result[k] = (values[i] + values[j]) >> 1
 
 
 @inner
@@ -262,7 +217,7 @@ def _find_in_column(held, lanes, first, last, k, alone, walking):
         else:
             before = below[1 if side == 0 and alone else 0, k, lane]
             at[lane], reached = _cross_lane(held, listing, k, side, lane, before, lower)
-            lanes.before[lane] = reached - _pull_of(held.pulls, listing.listed[at[lane]])
+            lanes.before[lane] = reached - pull_of(held.pulls, listing.listed[at[lane]])
         i = at[lane]
         found[0, lane] = listing.listed[i]
         while reached < upper:  # the next member, whatever it pulls
@@ -311,7 +266,7 @@ def _move_bound(held, chain, state, lanes, k, last):
         other = np.int64(held.order[k, place])
         passed |= other == slot
         if has(members, other) != 0:
-            pull = _pull_of(held.pulls, other)
+            pull = pull_of(held.pulls, other)
             within += pull
             before -= 0 if passed else pull
     chain.bounds[state, k] = rank
@@ -344,7 +299,7 @@ def _begin_lanes(held, batch, lanes, first, last, moved):
             lanes.middles[0, lane], lanes.middles[1, lane] = (total + 1) // 2, total // 2 + 1
         elif n_members > 0:
             result = moved[batch.start[0] + lane]
-            _medians_of_few(held, batch, lanes.few, lane, total, result)
+            medians_of_few(held, batch, lanes.few, lane, total, result)
     return walking
 
 

@@ -24,6 +24,16 @@ from dshift.simd import (
 )
 
 
+def _store_sums(builder, totals, target):
+    """Store the sum of each row's four columns."""
+    words = ir.VectorType(I64, EIGHT)
+    for bits in (32, 16):  # four columns become two, and one
+        shifted = builder.lshr(builder.bitcast(totals, words), ir.Constant(words, [bits] * EIGHT))
+        totals = saturating(builder, "uadd", totals, builder.bitcast(shifted, totals.type))
+    narrow = builder.trunc(builder.bitcast(totals, words), ir.VectorType(I16, EIGHT))
+    builder.store(narrow, builder.bitcast(target, narrow.type.as_pointer())).align = 2
+
+
 @intrinsic
 def l1_tile(typingctx, codes, tile, word, points, first, distances):
     """distances[q, lane] = sum_k |points[first + q, k] - code of lane in column k|, at most 65535.
@@ -93,15 +103,9 @@ def l1_tile(typingctx, codes, tile, word, points, first, distances):
         builder.position_at_end(ended)
         lane = builder.mul(eight, I64(EIGHT))
         for q, total in enumerate(totals):
-            for bits in (32, 16):  # four columns become one
-                shifted = builder.lshr(
-                    builder.bitcast(total, words), ir.Constant(words, [bits] * EIGHT)
-                )
-                total = saturating(builder, "uadd", total, builder.bitcast(shifted, vector))
-            narrow = builder.trunc(builder.bitcast(total, words), ir.VectorType(I16, EIGHT))
             offset = builder.add(I64(q * LANES), lane)
             target = pointer(context, builder, sig.args[5], out_v, offset)
-            builder.store(narrow, builder.bitcast(target, narrow.type.as_pointer())).align = 2
+            _store_sums(builder, total, target)
         others = builder.and_(rest, builder.not_(builder.shl(I64(255), lane)))
         n_now = builder.add(n_before, I64(QUERIES * EIGHT))
         builder.cbranch(builder.icmp_unsigned("!=", others, I64(0)), eights, done)

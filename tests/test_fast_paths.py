@@ -19,6 +19,7 @@ from dshift import (
     chains,
     columns,
     crowd,
+    few,
     groups,
     halves,
     index,
@@ -264,7 +265,7 @@ def test_a_batch_of_points_far_apart_is_moved_in_runs() -> None:
     np.testing.assert_array_equal(moved, expected)
 
 
-@pytest.mark.parametrize("n_near", [0, 1, 2, lanes.FEW, lanes.FEW + 1, lanes.FEW + 2])
+@pytest.mark.parametrize("n_near", [0, 1, 2, few.FEW, few.FEW + 1, few.FEW + 2])
 @pytest.mark.parametrize("pulled", [False, True])
 def test_few_members_are_sorted(n_near: int, pulled: bool) -> None:
     """On either side of the number of members from which on a chain walks."""

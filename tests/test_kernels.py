@@ -111,8 +111,8 @@ def test_python_calls_no_compiled_function_without_a_way_in() -> None:
     sources = {path.stem: path.read_text("utf-8") for path in home.glob("*.py")}
     assert "@inner\ndef classify" in sources["tiles"]
     assert python_calls(sources) == []
-    wrong = "from dshift.lanes import _pull_of\ndef f(a): return tiles.classify(a), _pull_of(a)"
-    assert python_calls(sources | {"new": wrong}) == ["new: classify", "new: _pull_of"]
+    wrong = "from dshift.few import pull_of\ndef f(a): return tiles.classify(a), pull_of(a)"
+    assert python_calls(sources | {"new": wrong}) == ["new: classify", "new: pull_of"]
 
 
 @pytest.mark.parametrize("masks", [True, False])
