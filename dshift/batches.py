@@ -13,7 +13,7 @@ import numpy as np
 
 from dshift.kernels import inner
 from dshift.simd import LANES, QUERIES, popcount, transpose_words, whole_quads
-from dshift.tiles import decide, enclose, encode_points
+from dshift.tiles import Alike, decide, enclose, encode_points, find_alike, make_alike
 
 APART = 3  # points move together if they share at least this part of their members
 
@@ -38,6 +38,7 @@ class Batch(NamedTuple):
     codes: Any  # (LANES, p) uint16: of the points themselves
     slack: Any  # (LANES,) uint16: what they lose to rounding
     corners: Any  # (2, p) int64: of the box around some points
+    alike: Alike  # columns in which all points are
     distances: Any  # (4, 64) uint16: of a tile's rows
     inside: Any  # (3, 4) uint64: rows of a tile that are inside for a sixteen, a four, a point
     unsure: Any  # (3, 4) uint64
@@ -63,6 +64,7 @@ def make_batch(n_rows: int, n_columns: int, common: Any) -> Batch:
         codes=np.zeros((LANES, width), np.uint16),
         slack=np.zeros(LANES, np.uint16),
         corners=np.zeros((2, n_columns), np.int64),
+        alike=make_alike(n_columns),
         distances=np.zeros((QUERIES, LANES), np.uint16),
         inside=np.zeros((3, QUERIES), np.uint64),
         unsure=np.zeros((3, QUERIES), np.uint64),
@@ -97,6 +99,7 @@ def fill_batch(held, batch, points, start, stop, which, words, n_open):
     _enclose_parts(held, batch, points, sixteen, n_sixteens, codes, slack)
     _enclose_parts(held, batch, points, four, n_fours, batch.fours, batch.slack_of_fours)
     encode_points(held, points, start, stop, batch.codes, batch.slack)
+    find_alike(batch.alike, batch.codes, stop - start)
     return decide(held, which, words, n_open, points, batch)
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dshift.kernels import inner
+from dshift.kernels import inlined, inner
 from dshift.simd import LANES, RANKS_AT_ONCE, lowest_bit, popcount, prefetch
 from dshift.simd_counts import count_rows
 
@@ -105,9 +105,9 @@ def _count_heavy(held, tile, word, sign, bounds, size, below, lane):
         word &= word - _ONE
         pull = sign * held.pulls[slot]
         size[lane, 1] += pull
-        for k in range(below.shape[1]):
-            below[0, k, lane] += pull * np.int64(held.ranks[slot, k] < bounds[k])
-            below[1, k, lane] += pull * np.int64(held.ranks[slot, k] <= bounds[k])
+        for k in range(below.shape[2]):
+            below[lane, 0, k] += pull * np.int64(held.ranks[slot, k] < bounds[k])
+            below[lane, 1, k] += pull * np.int64(held.ranks[slot, k] <= bounds[k])
 
 
 @inner
@@ -116,22 +116,26 @@ def _count_word(held, bounds, tally, tile, before, after, size, below, lane):
     entered, left = after & ~before, before & ~after
     size[lane, 0] += np.int64(popcount(entered)) - np.int64(popcount(left))
     if held.pulls.shape[0] == 0:
-        for column in range(0, below.shape[1], RANKS_AT_ONCE):
+        for column in range(0, below.shape[2], RANKS_AT_ONCE):
             count_rows(held.ranks, tile, entered, left, bounds, column, tally, lane)
     else:
         _count_heavy(held, tile, entered, 1, bounds, size, below, lane)
         _count_heavy(held, tile, left, -1, bounds, size, below, lane)
 
 
+@inlined
+def _signed(count):
+    """What 16 bits counted: more than half of what they hold means a number below 0."""
+    return np.int64(count) - ((np.int64(count) & 0x8000) << 1)
+
+
 @inner
 def _fold(tally, below, first, last):
     """Add what 16 bits counted to what the lanes have, and begin anew."""
-    for side in range(2):
-        for k in range(below.shape[1]):
-            for lane in range(first, last):
-                # More than half of what 16 bits hold means a number below 0.
-                count = np.int64(tally[lane, side, k])
-                below[side, k, lane] += count - ((count & 0x8000) << 1)
+    for lane in range(first, last):
+        for side in range(2):
+            for k in range(below.shape[2]):
+                below[lane, side, k] += _signed(tally[lane, side, k])
                 tally[lane, side, k] = 0
 
 
@@ -190,7 +194,6 @@ def _count_tiles(held, chain, state, batch, first, last, size, below):
         known[tile] = before
         if i % TALLIED == TALLIED - 1:
             _fold(tally, below, first, last)
-    _fold(tally, below, first, last)
 
 
 @inner
@@ -201,15 +204,16 @@ def count_members(held, chain, state, batch, first, last, size, below):
     """
     for lane in range(first, last):
         size[lane, 0] = size[lane, 1] = 0
-    for k in range(below.shape[1]):
-        for lane in range(first, last):
-            below[0, k, lane] = below[1, k, lane] = 0
+        for side in range(2):
+            for k in range(below.shape[2]):
+                below[lane, side, k] = 0
     _count_tiles(held, chain, state, batch, first, last, size, below)
-    _add_up(held, chain.size[state], chain.counts[state], first, last, size, below)
+    _add_up_sizes(held, chain.size[state], first, last, size)
+    _add_up(chain.tally, chain.counts[state], first, last, below)
 
 
 @inner
-def _add_up(held, state_size, counts, first, last, size, below):
+def _add_up_sizes(held, state_size, first, last, size):
     """Make what lanes have more than the one before them what they have."""
     n, pull = state_size[0], state_size[1]
     for lane in range(first, last):
@@ -217,10 +221,14 @@ def _add_up(held, state_size, counts, first, last, size, below):
         pull += size[lane, 1]
         size[lane, 0], size[lane, 1] = n, n if held.pulls.shape[0] == 0 else pull
     state_size[0], state_size[1] = size[last - 1, 0], size[last - 1, 1]
-    for side in range(2):
-        for k in range(below.shape[1]):
-            total = counts[side, k]
-            for lane in range(first, last):
-                total += below[side, k, lane]
-                below[side, k, lane] = total
-            counts[side, k] = total
+
+
+@inner
+def _add_up(tally, counts, first, last, below):
+    """The same for their counts, with what 16 bits counted since."""
+    for lane in range(first, last):
+        for side in range(2):
+            for k in range(below.shape[2]):
+                counts[side, k] += below[lane, side, k] + _signed(tally[lane, side, k])
+                below[lane, side, k] = counts[side, k]
+                tally[lane, side, k] = 0

@@ -83,25 +83,37 @@ def _walk(
         first, last = following.shape[0], trail.size
         if first and last > most:
             break
-        ends, steps = _advance(index, trail.points[first:], memo, stats)
-        ids = trail.add(ends)
+        ids, steps = _advance(index, trail, first, memo, stats)
         steps[ids == np.arange(first, last)] = 0
         following, hops = np.concatenate([following, ids]), np.concatenate([hops, steps])
     return following, hops
 
 
-def _advance(index: Index, points: Int, memo: Memo | None, stats: Stats) -> tuple[Int, Int]:
-    """Return where each point goes, in one step, or in all of them where the memo knows the end."""
-    steps = np.ones(points.shape[0], np.int64)
-    if memo is None:
-        return step_together(index, points, stats), steps
-    known, ends_known, steps_known = memo.look_up(points)
-    if not known.any():
-        return step_together(index, points, stats), steps
-    ends = np.empty_like(points)
-    ends[known], steps[known] = ends_known, steps_known
-    ends[~known] = step_together(index, points[~known], stats)
-    return ends, steps
+def _advance(
+    index: Index, trail: PointTable, first: int, memo: Memo | None, stats: Stats
+) -> tuple[Int, Int]:
+    """Return where the points of a trail from `first` on go, and in how many steps.
+
+    That is one, or all of them where the memo knows the end. Points are stepped from into the room
+    behind the trail, which then keeps the new ones: waves are large, and copies of them would be
+    most of what a block takes.
+    """
+    count = trail.size - first
+    room = trail.room(count)
+    points = trail.points[first:]
+    ids, steps = np.empty(count, np.int64), np.ones(count, np.int64)
+    new, known = np.arange(count), np.empty(0, np.int64)
+    if memo is not None:
+        known, ends, hops = memo.look_up(points)
+        new = np.delete(new, known)
+        room[new.size :], steps[known] = ends, hops
+    if known.size:
+        points = points[new]
+    order = neighbours_together(points, ORDER_LEAF)
+    step_in_order(index, points, order, room[: new.size], stats)
+    kept = trail.keep(count)
+    ids[new[order]], ids[known] = kept[: new.size], kept[new.size :]
+    return ids, steps
 
 
 def _follow(following: Int, hops: Int) -> tuple[Int, Int]:
@@ -121,18 +133,25 @@ def _teach(memo: Memo, points: Int, ends: Int, hops: Int, n_seeds: int) -> None:
 
 def step_together(index: Index, points: Int, stats: Stats | None = None) -> Int:
     """Return the next point of each of `points` (m, p)."""
-    if points.shape[0] == 0 or index.n_rows == 0 or index.n_columns == 0:
-        return points.copy()
     order = neighbours_together(points, ORDER_LEAF)
-    moved = np.empty_like(points)
-    with index.scratch(len(points)) as (nest, pages):
-        ordered, stepped = pages[:, : len(points)]
-        np.take(points, order, axis=0, out=ordered)
-        stepped[:] = ordered
+    stepped, moved = np.empty_like(points), np.empty_like(points)
+    step_in_order(index, points, order, stepped, stats)
+    moved[order] = stepped
+    return moved
+
+
+def step_in_order(
+    index: Index, points: Int, order: Int, moved: Int, stats: Stats | None = None
+) -> None:
+    """Set moved[i] to the next point of points[order[i]], with neighbours together in `order`."""
+    np.take(points, order, axis=0, out=moved)
+    if points.shape[0] == 0 or index.n_rows == 0 or index.n_columns == 0:
+        return
+    with index.scratch(len(points)) as (nest, page):
+        ordered = page[: len(points)]
+        ordered[:] = moved
         nest.groups.n_pairs[0] = 0
-        groups.step_points(index.held, nest, ordered, stepped)
-        moved[order] = stepped
+        groups.step_points(index.held, nest, ordered, moved)
         if stats is not None:
             stats.n_points += len(points)
             stats.n_pairs += int(nest.groups.n_pairs[0])
-    return moved

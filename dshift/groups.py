@@ -18,7 +18,7 @@ from dshift.chains import Chain, choose_state, count_members, make_chain
 from dshift.kernels import inner, jit
 from dshift.lanes import Lanes, make_lanes, take_medians
 from dshift.simd import LANES, QUERIES, whole_quads
-from dshift.tiles import classify, enclose
+from dshift.tiles import Alike, classify, enclose, make_alike
 
 _NONE = np.uint64(0)
 
@@ -37,6 +37,7 @@ class Groups(NamedTuple):
     centres: Any  # (4, p) uint16: codes
     radii: Any  # (4,) uint16
     corners: Any  # (2, p) int64: of the box around a part
+    alike: Alike  # no columns
     distances: Any  # (4, 64) uint16: of a tile's rows
     n_pairs: Any  # (1,) int64: distances evaluated
 
@@ -74,6 +75,7 @@ def make_nest(n_rows: int, n_columns: int, n_points: int) -> Nest:
         centres=np.zeros((QUERIES, whole_quads(n_columns)), np.uint16),
         radii=np.zeros(QUERIES, np.uint16),
         corners=np.zeros((2, n_columns), np.int64),
+        alike=make_alike(n_columns),
         distances=np.zeros((QUERIES, LANES), np.uint16),
         n_pairs=np.zeros(1, np.int64),
     )
@@ -118,6 +120,7 @@ def _divide(held, groups, points, depth, start, stop):
         n_open,
         groups.centres,
         groups.radii,
+        groups.alike,
         groups.distances,
         groups.inside[depth],
         groups.unsure[depth],
@@ -161,9 +164,12 @@ def _move(held, nest, depth, points, start, stop, moved):
         first = last
 
 
-@inner
-def _step_points(held, nest, points, moved):
-    """See `step_points`, which counts references to arrays."""
+@jit
+def step_points(held, nest, points, moved):
+    """moved[j] = the next point of points[j], for all of them; `moved` begins as a copy.
+
+    This one counts references to arrays, but only where it goes from group to group.
+    """
     groups = nest.groups
     depth, start, stop = np.int64(0), np.int64(0), points.shape[0]
     _open_all(held.rows.shape[0], groups)
@@ -187,9 +193,3 @@ def _step_points(held, nest, points, moved):
         if entered:
             _enter(groups, depth, part)
             depth += 1
-
-
-@jit
-def step_points(held, nest, points, moved):
-    """moved[j] = the next point of points[j], for all of them; `moved` begins as a copy."""
-    _step_points(held, nest, points, moved)

@@ -54,7 +54,7 @@ class Scratch(NamedTuple):
     """What a thread needs for a step."""
 
     nest: Nest
-    pages: Int  # (2, n_points, p): points in the order of their step, and where they go
+    page: Int  # (n_points, p): points in the order of their step
 
 
 @dataclass(frozen=True)
@@ -82,14 +82,14 @@ class Index:
     def scratch(self, n_points: int) -> Iterator[Scratch]:
         """Lend scratch for steps of up to `n_points` points."""
         try:
-            nest, pages = self.spare.pop()
+            nest, page = self.spare.pop()
         except IndexError:
-            nest, pages = None, np.empty((2, 0, self.n_columns), np.int64)
+            nest, page = None, np.empty((0, self.n_columns), np.int64)
         if nest is None or len(nest.groups.which) < count_depths(n_points):
             nest = make_nest(self.n_rows, self.n_columns, n_points)
-        if pages.shape[1] < n_points:
-            pages = np.empty((2, n_points, self.n_columns), np.int64)
-        scratch = Scratch(nest, pages)
+        if len(page) < n_points:
+            page = np.empty((n_points, self.n_columns), np.int64)
+        scratch = Scratch(nest, page)
         try:
             yield scratch
         finally:

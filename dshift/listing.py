@@ -33,7 +33,7 @@ class Listing(NamedTuple):
     spots: Any  # (p, words) uint64: ranks of possible rows, where these are few
     marked: Any  # (1,) bool: whether they are
     listed: Any  # (2 (n + SCANNED) + 1,) int32: slots, outwards from the middle
-    absent: Any  # (2 (n + SCANNED) + 1,) uint64: the lanes that they are no members of
+    present: Any  # (2 (n + SCANNED) + 1,) uint64: the lanes that they are members of
     ends: Any  # (2,) int64: behind the last listed row upwards, and before the last downwards
     edges: Any  # (2,) int64: the place, or rank to find marked, to look at next, up and down
 
@@ -48,7 +48,7 @@ def make_listing(n_rows: int, n_columns: int, n_ranks: int, places: Any) -> List
         spots=np.zeros((n_columns, -(-n_ranks // LANES)), np.uint64),
         marked=np.zeros(1, np.bool_),
         listed=np.empty(2 * (n_rows + SCANNED) + 1, np.int32),
-        absent=np.empty(2 * (n_rows + SCANNED) + 1, np.uint64),
+        present=np.empty(2 * (n_rows + SCANNED) + 1, np.uint64),
         ends=np.zeros(2, np.int64),
         edges=np.zeros(2, np.int64),
     )
@@ -91,7 +91,7 @@ def begin_list(held, listing, k, rank):
     """
     middle = listing.listed.shape[0] // 2
     first, last, alone = places_of(held, k, rank)
-    listing.listed[middle], listing.absent[middle] = held.order[k, first], ~_NONE
+    listing.listed[middle], listing.present[middle] = held.order[k, first], _NONE
     listing.ends[0], listing.ends[1] = middle + 1, middle - 1
     if listing.marked[0]:
         listing.edges[0], listing.edges[1] = rank + np.int64(alone), rank - 1
@@ -185,7 +185,7 @@ def list_more(held, listing, k, side):
     for i in range(min(before, end + 1), max(before + 1, end)):
         slot = np.uint64(listed[np.uint64(i)])
         place = np.uint64(listing.places[slot >> np.uint64(6)])
-        listing.absent[np.uint64(i)] = ~listing.masks[
+        listing.present[np.uint64(i)] = listing.masks[
             (place << np.uint64(6)) | (slot & np.uint64(63))
         ]
     return end

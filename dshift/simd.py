@@ -25,7 +25,7 @@ def whole_quads(n_columns: int) -> int:
     return -(-n_columns // QUAD) * QUAD
 
 
-I1, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 16, 32, 64))
+I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 ROWS = ir.VectorType(I16, LANES)
 
 

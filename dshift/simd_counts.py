@@ -8,7 +8,23 @@ from numba import types
 from numba.core import cgutils, config
 from numba.extending import intrinsic
 
-from dshift.simd import I1, I16, I64, LANES, RANKS_AT_ONCE, ROWS, load, pointer, splat, word_of
+from dshift.simd import (
+    I1,
+    I8,
+    I16,
+    I32,
+    I64,
+    LANES,
+    RANKS_AT_ONCE,
+    ROWS,
+    load,
+    pointer,
+    splat,
+    word_of,
+)
+
+BYTES = ir.VectorType(I8, LANES)
+ROWS_CROSSED = 124  # that 8 bits count, above the 2 that lie behind both medians of a lane
 
 
 @intrinsic
@@ -90,66 +106,74 @@ def _has_mask_registers():
     return config.CPU_NAME is None and bool(get_host_cpu_features().get("avx512bw"))
 
 
-def _count_by_masks(builder, word, lanes):
-    """Lanes that count up unless they are a bit of `word`, and a word of those that come to 0."""
-    present = builder.bitcast(builder.not_(word), ir.VectorType(I1, LANES))
-    one, zero = ir.Constant(ROWS, [1] * LANES), ir.Constant(ROWS, [0] * LANES)
-    counted = builder.select(present, builder.add(lanes[0], one), lanes[0])
-    crossed = builder.and_(builder.icmp_unsigned("==", counted, zero), present)
-    return [counted], word_of(builder, crossed)
+def _flags_by_masks(builder, word):
+    """The bits of a word, a flag each: a register for masks holds them as they are."""
+    return builder.bitcast(word, ir.VectorType(I1, LANES))
 
 
-def _count_by_bits(builder, word, lanes):
-    """The same with four vectors of 16 lanes, for registers without masks.
+def _flags_by_bytes(builder, word):
+    """The same for registers without masks: LLVM would take the bits of a word apart one by one."""
+    parts = builder.bitcast(word, ir.VectorType(I8, 8))
+    where = ir.Constant(ir.VectorType(I32, LANES), [lane // 8 for lane in range(LANES)])
+    spread = builder.shuffle_vector(parts, parts, where)
+    own = ir.Constant(BYTES, [1 << lane % 8 for lane in range(LANES)])
+    return builder.icmp_unsigned("==", builder.and_(spread, own), own)
 
-    As one vector, LLVM takes the bits of a word apart one by one.
-    """
-    part = lanes[0].type
-    own, zero = ir.Constant(part, [1 << i for i in range(16)]), ir.Constant(part, [0] * 16)
-    counted, crossed = [], I64(0)
-    for q, before in enumerate(lanes):
-        quarter = builder.trunc(builder.lshr(word, I64(16 * q)), I16)
-        missing = builder.and_(splat(builder, quarter, part), own)  # 0 in lanes that count
-        counts = builder.sext(builder.icmp_unsigned("==", missing, zero), part)
-        counted.append(builder.sub(before, counts))
-        flags = builder.icmp_unsigned("==", builder.or_(counted[q], missing), zero)
-        flags = builder.zext(builder.bitcast(flags, I16), I64)
-        crossed = builder.or_(crossed, builder.shl(flags, I64(16 * q)))
-    return counted, crossed
+
+def _clipped(builder, counts, least, most):
+    """Counts of 16 bits as 8 bits, with those that are less or more brought to the ends."""
+    for name, bound in (("smax", least), ("smin", most)):
+        kind = ir.FunctionType(ROWS, [ROWS] * 2)
+        limit = cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}.v{LANES}i16")
+        counts = builder.call(limit, [counts, ir.Constant(ROWS, [bound & 0xFFFF] * LANES)])
+    return builder.trunc(counts, BYTES)
 
 
 @intrinsic
-def find_crossings(typingctx, absent, first, last, step, needed, side, places, words):
-    """Count rows first, first + step ... up to `last` in the lanes of needed[side].
+def find_crossings(typingctx, present, first, last, step, counters, side, marks, places, words, n):
+    """Count rows first, first + step ... up to `last` in the lanes of counters[side].
 
-    A lane counts up, modulo 2**16, with every row i but those of whose absent[i] it is a bit.
-    Returns how many rows brought a lane to 0: `places` has these, and `words` the lanes. Both have
-    room for as many as there are rows.
+    A lane counts up with every row i of whose present[i] it is a bit, and crosses where its count
+    has no bit in common with its mark, so at 0, or at 0 and 1. The rows where any lane crosses are
+    noted behind the `n` that are: in `places`, and in `words` the lanes. Returns how many are noted
+    then; both have room for one more than that. There are ROWS_CROSSED at most, so that 8 bits
+    count them: a lane that is farther from 0 does not come there.
     """
     signature = types.int64(
-        absent, types.int64, types.int64, types.int64, needed, types.int64, places, words
+        present,
+        types.int64,
+        types.int64,
+        types.int64,
+        counters,
+        types.int64,
+        marks,
+        places,
+        words,
+        types.int64,
     )
-    wide = _has_mask_registers()
-    count = _count_by_masks if wide else _count_by_bits
-    part = ROWS if wide else ir.VectorType(I16, 16)
+    flags_of = _flags_by_masks if _has_mask_registers() else _flags_by_bytes
 
     def emit(context, builder, sig, args):
         def data(which):
             return context.make_array(sig.args[which])(context, builder, args[which]).data
 
-        rows, places_at, words_at = data(0), data(6), data(7)
-        lanes_at = builder.gep(data(4), [builder.mul(args[5], I64(LANES))])
-        lanes_at = builder.bitcast(lanes_at, part.as_pointer())
-        homes = [builder.gep(lanes_at, [I64(q)]) for q in range(LANES // part.count)]
-        befores = [load(builder, part, home) for home in homes]
+        rows, places_at, words_at = data(0), data(7), data(8)
+        home = builder.gep(data(4), [builder.mul(args[5], I64(LANES))])
+        home = builder.bitcast(home, ROWS.as_pointer())
+        counts = load(builder, ROWS, home)
+        before = _clipped(builder, counts, -128, 127 - ROWS_CROSSED)
+        crossing = load(builder, BYTES, data(6))
+        zero = ir.Constant(BYTES, [0] * LANES)
         entry = builder.block
         loop, done = (builder.append_basic_block(f"crossings.{name}") for name in ("row", "done"))
         builder.cbranch(builder.icmp_signed("!=", args[1], args[2]), loop, done)
 
         builder.position_at_end(loop)
-        i, found = builder.phi(I64), builder.phi(I64)
-        lanes = [builder.phi(part) for _ in homes]
-        counted, crossed = count(builder, builder.load(builder.gep(rows, [i])), lanes)
+        i, found, lanes = builder.phi(I64), builder.phi(I64), builder.phi(BYTES)
+        flags = flags_of(builder, builder.load(builder.gep(rows, [i])))
+        counted = builder.sub(lanes, builder.sext(flags, BYTES))
+        at_zero = builder.icmp_unsigned("==", builder.and_(counted, crossing), zero)
+        crossed = word_of(builder, builder.and_(at_zero, flags))
         # Written always, and kept if it counts: a branch would often be foreseen wrongly.
         builder.store(i, builder.gep(places_at, [found]))
         builder.store(crossed, builder.gep(words_at, [found]))
@@ -157,25 +181,83 @@ def find_crossings(typingctx, absent, first, last, step, needed, side, places, w
         more = builder.add(found, any_)
         following = builder.add(i, args[3])
         builder.cbranch(builder.icmp_signed("!=", following, args[2]), loop, done)
-        for phi, before, after in (
+        for phi, at_first, later in (
             (i, args[1], following),
-            (found, I64(0), more),
-            *zip(lanes, befores, counted, strict=True),
+            (found, args[9], more),
+            (lanes, before, counted),
+        ):
+            phi.add_incoming(at_first, entry)
+            phi.add_incoming(later, loop)
+
+        builder.position_at_end(done)
+        total, after = builder.phi(I64), builder.phi(BYTES)
+        for phi, at_first, later in ((total, args[9], more), (after, before, counted)):
+            phi.add_incoming(at_first, entry)
+            phi.add_incoming(later, loop)
+        gained = builder.zext(builder.sub(after, before), ROWS)
+        builder.store(builder.add(counts, gained), home).align = 2
+        return total
+
+    return signature, emit
+
+
+@intrinsic
+def lanes_less(typingctx, counters, side, limit):
+    """Word of the lanes with counters[side] < limit, as numbers with a sign."""
+
+    def emit(context, builder, sig, args):
+        at = builder.mul(args[1], I64(LANES))
+        counts = load(builder, ROWS, pointer(context, builder, sig.args[0], args[0], at))
+        limits = splat(builder, builder.trunc(args[2], I16))
+        return word_of(builder, builder.icmp_signed("<", counts, limits))
+
+    return types.uint64(counters, types.int64, types.int64), emit
+
+
+@intrinsic
+def add_to_lanes(typingctx, values, words, n, totals):
+    """Add values[i] to totals (64,) in the lanes of words[i], for all i < n."""
+    quarter = ir.VectorType(I64, LANES // 4)
+
+    def emit(context, builder, sig, args):
+        values_at, words_at, totals_at = (
+            context.make_array(sig.args[i])(context, builder, args[i]).data for i in (0, 1, 3)
+        )
+        zero = ir.Constant(quarter, [0] * quarter.count)
+        homes = [
+            builder.gep(builder.bitcast(totals_at, quarter.as_pointer()), [I64(q)])
+            for q in range(4)
+        ]
+        befores = [load(builder, quarter, home) for home in homes]
+        entry = builder.block
+        loop, done = (builder.append_basic_block(f"lanes.{name}") for name in ("add", "done"))
+        builder.cbranch(builder.icmp_signed("<", I64(0), args[2]), loop, done)
+
+        builder.position_at_end(loop)
+        i, lanes = builder.phi(I64), [builder.phi(quarter) for _ in homes]
+        value = splat(builder, builder.load(builder.gep(values_at, [i])), quarter)
+        word = splat(builder, builder.load(builder.gep(words_at, [i])), quarter)
+        added = []
+        for q, lane in enumerate(lanes):
+            own = ir.Constant(quarter, [1 << (q * 16 + bit) for bit in range(16)])
+            has = builder.icmp_unsigned("!=", builder.and_(word, own), zero)
+            added.append(builder.add(lane, builder.select(has, value, zero)))
+        following = builder.add(i, I64(1))
+        builder.cbranch(builder.icmp_signed("<", following, args[2]), loop, done)
+        for phi, before, after in (
+            (i, I64(0), following),
+            *zip(lanes, befores, added, strict=True),
         ):
             phi.add_incoming(before, entry)
             phi.add_incoming(after, loop)
 
         builder.position_at_end(done)
-        total = builder.phi(I64)
-        afters = [builder.phi(part) for _ in homes]
-        for phi, before, after in (
-            (total, I64(0), more),
-            *zip(afters, befores, counted, strict=True),
-        ):
+        afters = [builder.phi(quarter) for _ in homes]
+        for phi, before, after in zip(afters, befores, added, strict=True):
             phi.add_incoming(before, entry)
             phi.add_incoming(after, loop)
         for home, after in zip(homes, afters, strict=True):
-            builder.store(after, home).align = 2
-        return total
+            builder.store(after, home).align = 8
+        return context.get_dummy_value()
 
-    return signature, emit
+    return types.void(values, words, types.int64, totals), emit

@@ -24,102 +24,137 @@ from dshift.simd import (
 )
 
 
-def _store_sums(builder, totals, target):
-    """Store the sum of each row's four columns."""
+def _store_sums(builder, totals, base, target):
+    """Store the sum of each row's four columns, and of what `base` has of others."""
     words = ir.VectorType(I64, EIGHT)
     for bits in (32, 16):  # four columns become two, and one
         shifted = builder.lshr(builder.bitcast(totals, words), ir.Constant(words, [bits] * EIGHT))
         totals = saturating(builder, "uadd", totals, builder.bitcast(shifted, totals.type))
     narrow = builder.trunc(builder.bitcast(totals, words), ir.VectorType(I16, EIGHT))
+    narrow = saturating(builder, "uadd", narrow, load(builder, narrow.type, base))
     builder.store(narrow, builder.bitcast(target, narrow.type.as_pointer())).align = 2
 
 
-@intrinsic
-def l1_tile(typingctx, codes, tile, word, points, first, distances):
-    """distances[q, lane] = sum_k |points[first + q, k] - code of lane in column k|, at most 65535.
+def _l1_of(n_queries):
+    """Distances to so many points at a time, which stay in registers."""
 
+    def declare(typingctx, codes, tile, word, points, first, quads, n_quads, base, distances):
+        signature = types.int64(
+            codes,
+            types.int64,
+            types.uint64,
+            points,
+            types.int64,
+            quads,
+            types.int64,
+            base,
+            distances,
+        )
+        vector, words = ir.VectorType(I16, EIGHT * QUAD), ir.VectorType(I64, EIGHT)
+
+        def emit(context, builder, sig, args):
+            codes_v, tile_v, word_v, points_v, first_v, quads_v, n_quads_v, base_v, out_v = args
+            codes_array = context.make_array(sig.args[0])(context, builder, codes_v)
+            n_all = cgutils.unpack_tuple(builder, codes_array.shape)[2]
+            width = builder.mul(n_all, I64(QUAD))
+            queries = [
+                pointer(
+                    context,
+                    builder,
+                    sig.args[3],
+                    points_v,
+                    builder.mul(builder.add(first_v, I64(q)), width),
+                )
+                for q in range(n_queries)
+            ]
+            quads_at = context.make_array(sig.args[5])(context, builder, quads_v).data
+            absolute = cgutils.get_or_insert_function(
+                builder.module,
+                ir.FunctionType(vector, [vector, I1]),
+                f"llvm.abs.v{vector.count}i16",
+            )
+            before = builder.block
+            eights, quads, ended, done = (
+                builder.append_basic_block(f"l1.{name}")
+                for name in ("eights", "quads", "ended", "done")
+            )
+            builder.cbranch(builder.icmp_unsigned("!=", word_v, I64(0)), eights, done)
+
+            builder.position_at_end(eights)
+            rest, n_before = builder.phi(I64), builder.phi(I64)
+            eight = builder.lshr(builder.cttz(rest, ir.Constant(I1, 1)), I64(3))
+            start = builder.add(builder.mul(tile_v, I64(LANES // EIGHT)), eight)
+            start = builder.mul(builder.mul(start, n_all), I64(EIGHT * QUAD))
+            rows_at = builder.gep(codes_array.data, [start])
+            builder.branch(quads)
+
+            builder.position_at_end(quads)
+            i = builder.phi(I64)
+            sums = [builder.phi(vector) for _ in queries]
+            quad = builder.load(builder.gep(quads_at, [i]))
+            rows = load(
+                builder, vector, builder.gep(rows_at, [builder.mul(quad, I64(EIGHT * QUAD))])
+            )
+            totals = []
+            for query, partial in zip(queries, sums, strict=True):
+                place = builder.gep(query, [builder.mul(quad, I64(QUAD))])
+                four = builder.load(builder.bitcast(place, I64.as_pointer()))
+                four.align = 2
+                value = builder.bitcast(splat(builder, four, words), vector)
+                gap = builder.call(absolute, [builder.sub(rows, value), I1(0)])
+                totals.append(saturating(builder, "uadd", partial, gap))
+            following = builder.add(i, I64(1))
+            i.add_incoming(I64(0), eights)
+            i.add_incoming(following, quads)
+            for partial, total in zip(sums, totals, strict=True):
+                partial.add_incoming(ir.Constant(vector, [0] * vector.count), eights)
+                partial.add_incoming(total, quads)
+            builder.cbranch(builder.icmp_signed("<", following, n_quads_v), quads, ended)
+
+            builder.position_at_end(ended)
+            lane = builder.mul(eight, I64(EIGHT))
+            known = pointer(context, builder, sig.args[7], base_v, lane)
+            for q, total in enumerate(totals):
+                offset = builder.add(I64(q * LANES), lane)
+                target = pointer(context, builder, sig.args[8], out_v, offset)
+                _store_sums(builder, total, known, target)
+            others = builder.and_(rest, builder.not_(builder.shl(I64(255), lane)))
+            n_now = builder.add(n_before, I64(n_queries * EIGHT))
+            builder.cbranch(builder.icmp_unsigned("!=", others, I64(0)), eights, done)
+            for phi, at_first, later in ((rest, word_v, others), (n_before, I64(0), n_now)):
+                phi.add_incoming(at_first, before)
+                phi.add_incoming(later, ended)
+
+            builder.position_at_end(done)
+            n_pairs = builder.phi(I64)
+            n_pairs.add_incoming(I64(0), before)
+            n_pairs.add_incoming(n_now, ended)
+            return n_pairs
+
+        return signature, emit
+
+    return declare
+
+
+@intrinsic
+def l1_tile(typingctx, codes, tile, word, points, first, quads, n_quads, base, distances):
+    """distances[q, lane] = base[lane] + sum_k |points[first + q, k] - code of lane in column k|.
+
+    At most 65,535; k goes through the columns of the first `n_quads` of `quads`, one or more.
     Returns how many distances were evaluated.
     Codes are below 2**15, so that differences fit in 16 bits with their sign. Eight rows at a time,
     those with a lane of `word`: a vector is eight rows by four columns, so that four codes of a
     point are broadcast as one word of 64 bits. `points` has as many columns as whole vectors.
     """
-    signature = types.int64(codes, types.int64, types.uint64, points, types.int64, distances)
-    vector, words = ir.VectorType(I16, EIGHT * QUAD), ir.VectorType(I64, EIGHT)
+    every = (codes, tile, word, points, first, quads, n_quads, base, distances)
+    return _l1_of(QUERIES)(typingctx, *every)
 
-    def emit(context, builder, sig, args):
-        codes_v, tile_v, word_v, points_v, first_v, out_v = args
-        codes_array = context.make_array(sig.args[0])(context, builder, codes_v)
-        n_quads = cgutils.unpack_tuple(builder, codes_array.shape)[2]
-        width = builder.mul(n_quads, I64(QUAD))
-        queries = [
-            pointer(
-                context,
-                builder,
-                sig.args[3],
-                points_v,
-                builder.mul(builder.add(first_v, I64(q)), width),
-            )
-            for q in range(QUERIES)
-        ]
-        absolute = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(vector, [vector, I1]), f"llvm.abs.v{vector.count}i16"
-        )
-        before = builder.block
-        eights, quads, ended, done = (
-            builder.append_basic_block(f"l1.{name}")
-            for name in ("eights", "quads", "ended", "done")
-        )
-        builder.cbranch(builder.icmp_unsigned("!=", word_v, I64(0)), eights, done)
 
-        builder.position_at_end(eights)
-        rest, n_before = builder.phi(I64), builder.phi(I64)
-        eight = builder.lshr(builder.cttz(rest, ir.Constant(I1, 1)), I64(3))
-        start = builder.add(builder.mul(tile_v, I64(LANES // EIGHT)), eight)
-        start = builder.mul(builder.mul(start, n_quads), I64(EIGHT * QUAD))
-        rows_at = builder.gep(codes_array.data, [start])
-        builder.branch(quads)
-
-        builder.position_at_end(quads)
-        quad = builder.phi(I64)
-        sums = [builder.phi(vector) for _ in queries]
-        at = builder.mul(quad, I64(EIGHT * QUAD))
-        rows = load(builder, vector, builder.gep(rows_at, [at]))
-        totals = []
-        for query, partial in zip(queries, sums, strict=True):
-            place = builder.gep(query, [builder.mul(quad, I64(QUAD))])
-            four = builder.load(builder.bitcast(place, I64.as_pointer()))
-            four.align = 2
-            value = builder.bitcast(splat(builder, four, words), vector)
-            gap = builder.call(absolute, [builder.sub(rows, value), I1(0)])
-            totals.append(saturating(builder, "uadd", partial, gap))
-        following = builder.add(quad, I64(1))
-        quad.add_incoming(I64(0), eights)
-        quad.add_incoming(following, quads)
-        for partial, total in zip(sums, totals, strict=True):
-            partial.add_incoming(ir.Constant(vector, [0] * vector.count), eights)
-            partial.add_incoming(total, quads)
-        builder.cbranch(builder.icmp_signed("<", following, n_quads), quads, ended)
-
-        builder.position_at_end(ended)
-        lane = builder.mul(eight, I64(EIGHT))
-        for q, total in enumerate(totals):
-            offset = builder.add(I64(q * LANES), lane)
-            target = pointer(context, builder, sig.args[5], out_v, offset)
-            _store_sums(builder, total, target)
-        others = builder.and_(rest, builder.not_(builder.shl(I64(255), lane)))
-        n_now = builder.add(n_before, I64(QUERIES * EIGHT))
-        builder.cbranch(builder.icmp_unsigned("!=", others, I64(0)), eights, done)
-        for phi, at_first, later in ((rest, word_v, others), (n_before, I64(0), n_now)):
-            phi.add_incoming(at_first, before)
-            phi.add_incoming(later, ended)
-
-        builder.position_at_end(done)
-        n_pairs = builder.phi(I64)
-        n_pairs.add_incoming(I64(0), before)
-        n_pairs.add_incoming(n_now, ended)
-        return n_pairs
-
-    return signature, emit
+@intrinsic
+def l1_tile_of_one(typingctx, codes, tile, word, points, first, quads, n_quads, base, distances):
+    """As `l1_tile`, for one point alone."""
+    every = (codes, tile, word, points, first, quads, n_quads, base, distances)
+    return _l1_of(1)(typingctx, *every)
 
 
 def _compare_limits(operation, predicate):

@@ -9,11 +9,22 @@ int64 coordinates decide what the codes leave open. `held` is the index (`index.
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from dshift.kernels import inlined, inner, jit
-from dshift.simd import EIGHT, LANES, LARGEST_CODE, QUAD, QUERIES, lowest_bit, prefetch
-from dshift.simd_distances import l1_tile, lanes_inside, lanes_outside
+from dshift.simd import (
+    EIGHT,
+    LANES,
+    LARGEST_CODE,
+    QUAD,
+    QUERIES,
+    lowest_bit,
+    prefetch,
+    whole_quads,
+)
+from dshift.simd_distances import l1_tile, l1_tile_of_one, lanes_inside, lanes_outside
 
 SIXTEEN = QUERIES * QUERIES  # points
 A_LINE = 8  # coordinates of a cache line
@@ -75,18 +86,80 @@ def encode_points(held, points, first, last, codes, slack):
 # ---------------------------------------------------------------- distances
 
 
+class Alike(NamedTuple):
+    """Columns in which some points have one code, by fours: a row has one distance to all there."""
+
+    differ: Any  # (p,) uint16: bits in which codes of points differ
+    others: Any  # (p / 4 + 1,) int64: fours of columns in which they do
+    quads: Any  # (p / 4 + 1,) int64: fours in which they do not
+    n: Any  # (2,) int64: how many there are of each
+    base: Any  # (1, 64) uint16: distances of a tile's rows in these
+    none: Any  # (1, 64) uint16: zeros
+
+
+def make_alike(n_columns: int) -> Alike:
+    """Return scratch that takes points to differ in all columns."""
+    width = whole_quads(n_columns)
+    return Alike(
+        differ=np.zeros(width, np.uint16),
+        others=np.arange(width // QUAD + 1),
+        quads=np.zeros(width // QUAD + 1, np.int64),
+        n=np.array([width // QUAD, 0]),
+        base=np.zeros((1, LANES), np.uint16),
+        none=np.zeros((1, LANES), np.uint16),
+    )
+
+
 @inner
-def classify(held, which, words, n_listed, points, slack, distances, inside, unsure):
+def find_alike(alike, codes, n_points):
+    """List the fours of columns in which points are alike, and the others, at least one."""
+    differ, others, quads = alike.differ, alike.others, alike.quads
+    for k in range(differ.shape[0]):
+        differ[k] = 0
+    for j in range(1, n_points):
+        for k in range(differ.shape[0]):
+            differ[k] |= codes[j, k] ^ codes[0, k]
+    n, n_alike = 0, 0
+    for quad in range(differ.shape[0] // QUAD):
+        some = np.uint16(0)
+        for k in range(quad * QUAD, quad * QUAD + QUAD):
+            some |= differ[k]
+        others[n] = quads[n_alike] = quad  # stays in the list that counts it
+        same = np.int64(some == 0)
+        n, n_alike = n + 1 - same, n_alike + same
+    if n == 0:
+        n, n_alike = 1, n_alike - 1
+        others[0] = quads[n_alike]
+    alike.n[0], alike.n[1] = n, n_alike
+    if n_alike == 0:
+        for lane in range(LANES):
+            alike.base[0, lane] = 0
+
+
+@inlined
+def _measure_alike(held, tile, word, codes, alike):
+    """Set the distances of the rows of `word` in the columns where all points are alike."""
+    if alike.n[1] > 0:
+        l1_tile_of_one(
+            held.codes, tile, word, codes, 0, alike.quads, alike.n[1], alike.none, alike.base
+        )
+
+
+@inner
+def classify(held, which, words, n_listed, points, slack, alike, distances, inside, unsure):
     """Words of the open rows surely inside their threshold for each of four points, and unsure.
 
     Returns how many distances were evaluated.
     Open rows are those of `words[i]` in the tiles `which[i]`, i < n_listed. `points` (4, p) are
-    codes; each stands for everything within `slack` units of it. `distances` (4, 64) is scratch.
+    codes; each stands for everything within `slack` units of it. `distances` (4, 64) is scratch,
+    and nothing is `alike`: centres of groups seldom are.
     """
     n_pairs = 0
     for i in range(n_listed):
         tile, word = np.int64(which[i]), words[i]
-        n_pairs += l1_tile(held.codes, tile, word, points, 0, distances)
+        n_pairs += l1_tile(
+            held.codes, tile, word, points, 0, alike.others, alike.n[0], alike.base, distances
+        )
         for q in range(QUERIES):
             sure = lanes_inside(distances, q, held.reach_in, tile, slack[q]) & word
             never = lanes_outside(distances, q, held.reach_out, tile, slack[q])
@@ -96,12 +169,15 @@ def classify(held, which, words, n_listed, points, slack, distances, inside, uns
 
 
 @inlined
-def _look(held, tile, word, codes, slack, first, distances, inside, unsure):
+def _look(held, tile, word, codes, slack, first, batch, inside, unsure):
     """Words of the rows of `word` in a tile that are inside for four codes from `first`; unsure.
 
     Returns how many distances were evaluated.
     """
-    n_pairs = l1_tile(held.codes, tile, word, codes, first, distances)
+    alike, distances = batch.alike, batch.distances
+    n_pairs = l1_tile(
+        held.codes, tile, word, codes, first, alike.others, alike.n[0], alike.base, distances
+    )
     for q in range(QUERIES):
         sure = lanes_inside(distances, q, held.reach_in, tile, slack[first + q]) & word
         never = lanes_outside(distances, q, held.reach_out, tile, slack[first + q])
@@ -115,21 +191,23 @@ def decide(held, which, words, n_listed, points, batch):
 
     For sixteen points together, then for four, then for each: all of it while a tile is in the
     cache. Where sixteens or fours settle nothing of some tiles, others are decided without them.
+    In columns where all points are alike, rows have one distance to all of them.
     `batch.fours` and so on hold the codes. Returns how many distances were evaluated.
     """
     members, common, start, n_lanes = batch.members, batch.common, batch.start[0], batch.n_lanes[0]
-    distances, inside, unsure = batch.distances, batch.inside, batch.unsure
+    inside, unsure = batch.inside, batch.unsure
     n_pairs, n_sixteens, n_fours = 0, 0, 0  # the last two: that settled all rows of a tile
     # Rows in doubt come from memory while others are looked at, and are decided at the next doubt.
     doubted_i, doubted_lane, doubted = 0, 0, _NONE
     for i in range(n_listed):
         tile = np.int64(which[i])
+        _measure_alike(held, tile, words[i], batch.codes, batch.alike)
         if n_lanes <= SIXTEEN or (i >= TRIED and n_sixteens == 0):
             for part in range(QUERIES):
                 inside[0, part], unsure[0, part] = _NONE, words[i]
         else:
             codes, slack = batch.sixteens, batch.slack_of_sixteens
-            n_pairs += _look(held, tile, words[i], codes, slack, 0, distances, inside[0], unsure[0])
+            n_pairs += _look(held, tile, words[i], codes, slack, 0, batch, inside[0], unsure[0])
         for sixteen in range(0, n_lanes, SIXTEEN):
             known = common[tile] | inside[0, sixteen // SIXTEEN]
             word = unsure[0, sixteen // SIXTEEN]
@@ -139,9 +217,7 @@ def decide(held, which, words, n_listed, points, batch):
                     inside[1, part], unsure[1, part] = _NONE, word
             else:
                 codes, slack, first = batch.fours, batch.slack_of_fours, sixteen // QUERIES
-                n_pairs += _look(
-                    held, tile, word, codes, slack, first, distances, inside[1], unsure[1]
-                )
+                n_pairs += _look(held, tile, word, codes, slack, first, batch, inside[1], unsure[1])
             for four in range(sixteen, min(sixteen + SIXTEEN, n_lanes), QUERIES):
                 part = (four - sixteen) // QUERIES
                 open_rows = unsure[1, part]
@@ -152,7 +228,7 @@ def decide(held, which, words, n_listed, points, batch):
                     continue
                 codes, slack = batch.codes, batch.slack
                 n_pairs += _look(
-                    held, tile, open_rows, codes, slack, four, distances, inside[2], unsure[2]
+                    held, tile, open_rows, codes, slack, four, batch, inside[2], unsure[2]
                 )
                 for lane in range(four, min(four + QUERIES, n_lanes)):
                     sure, doubt = inside[2, lane - four], unsure[2, lane - four]

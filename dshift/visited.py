@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dshift import tiles
 from dshift.metrics import Int
@@ -49,6 +48,18 @@ class PointTable:
         self.size = tiles.store_points(points, self._points, self.size, self._table, ids)
         return ids
 
+    def room(self, count: int) -> Int:
+        """Return rows (count, p) behind the last point, to be filled for `keep`."""
+        self._make_room(self.size + count)
+        return self._points[self.size : self.size + count]
+
+    def keep(self, count: int) -> Int:
+        """Add the points that `room` was filled with, in place, and return their numbers."""
+        ids = np.empty(count, np.int64)
+        filled = self._points[self.size : self.size + count]
+        self.size = tiles.store_points(filled, self._points, self.size, self._table, ids)
+        return ids
+
     def clear(self) -> None:
         """Forget all points, and keep the room for as many."""
         self.size = 0
@@ -80,11 +91,11 @@ class Memo:
         self._modes = np.empty(self._max_points, np.int64)
         self._steps = np.empty(self._max_points, np.int64)
 
-    def look_up(self, points: Int) -> tuple[NDArray[np.bool_], Int, Int]:
-        """Return which of `points` are known (m,), and the modes and steps of those."""
+    def look_up(self, points: Int) -> tuple[Int, Int, Int]:
+        """Return which of `points` are known, and the modes and steps of those."""
         with self._lock:
             ids = self._known.find(points)
-            known = ids >= 0
+            known = np.flatnonzero(ids >= 0)
             ids = ids[known]
             return known, self._known.points[self._modes[ids]], self._steps[ids]
 

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from dshift import (
     chains,
     columns,
+    crossing,
     crowd,
     few,
     groups,
     halves,
     index,
-    lanes,
     listing,
     ordering,
     shift,
@@ -32,7 +32,7 @@ from dshift import (
 )
 from dshift.field import Field
 from dshift.metrics import make_embedding
-from dshift.visited import Memo
+from dshift.visited import Memo, PointTable
 
 
 def make_test_field(points: np.ndarray, reach: np.ndarray, pulls: np.ndarray) -> Field:
@@ -283,7 +283,7 @@ def test_more_rows_than_16_bits_count() -> None:
     field = even_field(points, 2**30)
     built = index.build_index(field)
     assert built.held.shift == 2
-    assert len(points) // 2 > lanes.FARTHEST
+    assert len(points) // 2 > crossing.FARTHEST
     assert len(points) // 64 > 2 * chains.TALLIED
     step_both(field, points[:5])
 
@@ -380,7 +380,7 @@ def test_scratch_is_lent_to_one_at_a_time() -> None:
         assert again.nest is one.nest or again.nest is other.nest
     with built.scratch(11) as longer:
         assert longer.nest is again.nest
-        assert longer.pages.shape == (2, 11, 3)
+        assert longer.page.shape == (11, 3)
     with built.scratch(10_000) as larger:
         assert len(larger.nest.groups.which) > len(one.nest.groups.which)
 
@@ -396,6 +396,19 @@ def test_a_trail_is_lent_to_one_at_a_time_and_is_empty() -> None:
         assert again is one or again is other
         assert again.size == 0
         assert (again.find(points) == -1).all()
+
+
+@pytest.mark.parametrize("capacity", [4, 64])
+def test_points_put_behind_a_trail_are_kept_once(capacity: int) -> None:
+    """As if they had been added; also where room has to be made first."""
+    rng = np.random.default_rng(0)
+    trail, other = PointTable(2, capacity), PointTable(2, capacity)
+    for count in (3, 20, 0, 30):
+        points = rng.integers(0, 5, (count, 2))
+        trail.room(count)[:] = points
+        np.testing.assert_array_equal(trail.keep(count), other.add(points))
+        np.testing.assert_array_equal(trail.points, other.points)
+    assert trail.size == len(np.unique(trail.points, axis=0)) > 10
 
 
 def test_an_index_does_not_depend_on_the_threads_that_build_it() -> None:

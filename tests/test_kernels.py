@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import dshift
-from dshift import kernels, simd, simd_counts, simd_distances
+from dshift import kernels, simd, simd_counts, simd_distances, tiles
 
 
 def both(kernel: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
@@ -117,55 +117,123 @@ def test_python_calls_no_compiled_function_without_a_way_in() -> None:
 
 @pytest.mark.parametrize("masks", [True, False])
 @pytest.mark.parametrize("step", [1, -1])
+@pytest.mark.parametrize("farthest", [30, 130, 30_000])
 def test_lanes_cross_where_they_have_counted_enough(
-    masks: bool, step: int, monkeypatch: pytest.MonkeyPatch
+    masks: bool, step: int, farthest: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With registers for masks and without: the same rows, lanes and counts as one by one."""
     monkeypatch.setattr(simd_counts, "_has_mask_registers", lambda: masks)
+    most = simd_counts.ROWS_CROSSED
 
     @numba.njit
-    def cross(absent: Any, first: int, last: int, needed: Any, places: Any, words: Any) -> int:
-        return simd_counts.find_crossings(absent, first, last, step, needed, 1, places, words)
+    def cross(rows: Any, first: int, last: int, counts: Any, marks: Any, notes: Any, n: int) -> int:
+        places, words = notes
+        return simd_counts.find_crossings(
+            rows, first, last, step, counts, 1, marks, places, words, n
+        )
 
     random = np.random.default_rng(1)
-    absent = random.integers(0, 2**64, 300, np.uint64, endpoint=False)
-    needed = np.stack([np.zeros(64), -random.integers(0, 200, 64)]).astype(np.int64)
-    lanes, expected = needed[1].copy(), []
-    rows = range(20, 280) if step > 0 else range(279, 19, -1)
+    present = random.integers(0, 2**64, 300, np.uint64, endpoint=False)
+    lanes = random.integers(-farthest, 3, 64)
+    counts = np.stack([np.zeros(64), lanes]).astype(np.int16).view(np.uint16)
+    both = random.integers(0, 2, 64)  # cross at 1 as well
+    marks = (0xFF - both).astype(np.uint8)
+    expected = []
+    rows = range(20, 20 + most) if step > 0 else range(19 + most, 19, -1)
     for row in rows:
-        counts = np.array([(int(absent[row]) >> lane) & 1 == 0 for lane in range(64)])
-        lanes += counts
-        crossed = sum(1 << lane for lane in np.flatnonzero(counts & (lanes == 0)).tolist())
-        if crossed:
-            expected.append((row, crossed))
-    held, places, words = needed.astype(np.uint16), np.zeros(300, int), np.zeros(300, np.uint64)
-    n_found = cross(absent, rows[0], rows[-1] + step, held, places, words)
-    assert list(zip(places[:n_found], words[:n_found], strict=True)) == expected
-    np.testing.assert_array_equal(held[1], lanes.astype(np.uint16))
-    assert not held[0].any()
-    assert cross(absent, 5, 5, held, places, words) == 0
+        counted = np.array([(int(present[row]) >> lane) & 1 == 1 for lane in range(64)])
+        lanes += counted
+        crossed = np.flatnonzero(counted & ((lanes == 0) | (lanes == both)))
+        if len(crossed):
+            expected.append((row, sum(1 << lane for lane in crossed.tolist())))
+    assert expected or farthest > most
+    notes = np.full(200, 5), np.full(200, 5, np.uint64)
+    n_found = cross(present, rows[0], rows[-1] + step, counts, marks, notes, 2)
+    assert list(zip(notes[0][2:n_found], notes[1][2:n_found], strict=True)) == expected
+    assert (notes[0][:2] == 5).all()
+    np.testing.assert_array_equal(counts[1].view(np.int16), lanes)
+    assert not counts[0].any()
+    assert cross(present, 5, 5, counts, marks, notes, 7) == 7
+
+
+def test_lanes_below_a_limit_are_a_word() -> None:
+    @numba.njit
+    def less(counts: Any, limit: int) -> Any:
+        return simd_counts.lanes_less(counts, 1, limit)
+
+    counts = np.random.default_rng(2).integers(-2, 3, (2, 64)).astype(np.int16)
+    for limit in (-1, 0, 1):
+        expected = sum(1 << lane for lane in np.flatnonzero(counts[1] < limit).tolist())
+        assert less(counts.view(np.uint16), limit) == expected
+
+
+@pytest.mark.parametrize("n", [0, 1, 9])
+def test_values_are_added_to_the_lanes_of_their_words(n: int) -> None:
+    @numba.njit
+    def add(values: Any, words: Any, n: int, totals: Any) -> None:
+        simd_counts.add_to_lanes(values, words, n, totals)
+
+    random = np.random.default_rng(n)
+    values = random.integers(-(2**60), 2**60, 10)
+    words = random.integers(0, 2**64, 10, np.uint64, endpoint=False)
+    totals = random.integers(-100, 100, 64)
+    expected = totals.copy()
+    for value, word in zip(values[:n], words.tolist(), strict=False):
+        expected += [value * (word >> lane & 1) for lane in range(64)]
+    add(values, words, n, totals)
+    np.testing.assert_array_equal(totals, expected)
 
 
 @pytest.mark.parametrize("n_quads", [1, 2, 17])
 @pytest.mark.parametrize("word", [0, 1, 2**63, 0x00FF_0000_0001_0800, 2**64 - 1])
-def test_distances_of_a_tile_are_sums_up_to_the_largest(n_quads: int, word: int) -> None:
+@pytest.mark.parametrize("n_points", [1, 4])
+def test_distances_of_a_tile_are_sums_up_to_the_largest(
+    n_quads: int, word: int, n_points: int
+) -> None:
     """Of the eights of rows that a word has a bit of, and of no others; how many is told."""
+    l1 = simd_distances.l1_tile if n_points == 4 else simd_distances.l1_tile_of_one
 
     @numba.njit
-    def measure(codes: Any, word: Any, points: Any, distances: Any) -> int:
-        return simd_distances.l1_tile(codes, 1, np.uint64(word), points, 4, distances)
+    def measure(codes: Any, word: Any, points: Any, quads: Any, base: Any, distances: Any) -> int:
+        return l1(codes, 1, np.uint64(word), points, 4, quads, len(quads), base, distances)
 
     random = np.random.default_rng(n_quads)
     rows = random.integers(0, simd.LARGEST_CODE, (3, 64, 4 * n_quads), np.uint16, endpoint=True)
     codes = np.ascontiguousarray(rows.reshape(3, 8, 8, n_quads, 4).transpose(0, 1, 3, 2, 4))
     points = random.integers(0, simd.LARGEST_CODE, (8, 4 * n_quads), np.uint16, endpoint=True)
     points[5] = rows[1, 8]
-    apart = np.abs(rows[1].astype(int) - points[4:, None].astype(int)).sum(axis=2)
-    assert n_quads == 1 or apart.max() > 65_535
+    base = random.integers(0, 1000, (1, 64), np.uint16)
     looked_at = np.repeat([(word >> 8 * eight) & 255 > 0 for eight in range(8)], 8)
-    distances = np.full((4, 64), 7, np.uint16)
-    assert measure(codes, np.uint64(word), points, distances) == 4 * looked_at.sum()
-    np.testing.assert_array_equal(distances, np.where(looked_at, np.minimum(apart, 65_535), 7))
+    for quads in (np.arange(n_quads), random.permutation(n_quads)[: (n_quads + 1) // 2]):
+        columns = (quads[:, None] * 4 + np.arange(4)).ravel()
+        gaps = np.abs(rows[1].astype(int) - points[4 : 4 + n_points, None].astype(int))
+        apart = gaps[:, :, columns].sum(axis=2) + base
+        assert n_quads < 17 or apart.max() > 65_535
+        distances = np.full((n_points, 64), 7, np.uint16)
+        n_pairs = measure(codes, np.uint64(word), points, quads, base, distances)
+        assert n_pairs == n_points * looked_at.sum()
+        np.testing.assert_array_equal(distances, np.where(looked_at, np.minimum(apart, 65_535), 7))
+
+
+@pytest.mark.parametrize("constant", [(), (0, 1, 2, 3), (4, 5, 6), tuple(range(4, 12)), range(12)])
+def test_quads_of_columns_in_which_points_are_alike_are_listed(constant: Sequence[int]) -> None:
+    """One quad counts as one that differs if all are alike."""
+
+    @numba.njit
+    def find(alike: Any, codes: Any, n_points: int) -> None:
+        tiles.find_alike(alike, codes, n_points)
+
+    codes = np.arange(5 * 12, dtype=np.uint16).reshape(5, 12)
+    codes[:4, list(constant)] = 9
+    alike = tiles.make_alike(11)
+    alike.differ[:] = alike.base[:] = 1
+    find(alike, codes, 4)
+    expected = [quad for quad in range(3) if set(range(4 * quad, 4 * quad + 4)) <= set(constant)]
+    assert (alike.base == 0).all() or expected
+    if len(expected) == 3:
+        expected.pop()
+    assert alike.quads[: alike.n[1]].tolist() == expected
+    assert sorted(alike.others[: alike.n[0]].tolist() + expected) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("n_columns", [1, 31, 32, 33, 70])

@@ -29,7 +29,7 @@ import dshift.kernels
 from dshift.field import Field
 from dshift.kernels import jit
 from dshift.metrics import make_embedding
-from dshift.tiles import classify, encode_points
+from dshift.tiles import classify, encode_points, make_alike
 from tests.benchmarks import common
 from tests.benchmarks.common import Row, note, print_table, stopwatch
 
@@ -215,22 +215,23 @@ def _classify(points: NDArray[np.int64], queries: NDArray[np.int64]) -> tuple[in
     n_tiles, n_columns = len(held.codes), 4 * held.codes.shape[2]
     which, words = np.arange(n_tiles, dtype=np.int32), np.full(n_tiles, ~np.uint64(0))
     codes, slack = np.zeros((4, n_columns), np.uint16), np.empty(4, np.uint16)
-    distances = np.empty((4, 64), np.uint16)
+    alike, distances = make_alike(n_columns), np.empty((4, 64), np.uint16)
     inside, unsure = (np.empty((4, n_tiles), np.uint64) for _ in range(2))
 
     def classify() -> None:
-        _four_at_a_time(held, queries, which, words, codes, slack, distances, inside, unsure)
+        _four_at_a_time(held, queries, which, words, codes, slack, alike, distances, inside, unsure)
 
     return len(queries) * held.codes.size, classify
 
 
 @jit
 def _four_at_a_time(  # type: ignore[no-untyped-def]
-    held, queries, which, words, codes, slack, distances, inside, unsure
+    held, queries, which, words, codes, slack, alike, distances, inside, unsure
 ):
+    n = which.shape[0]
     for first in range(0, queries.shape[0], 4):
         encode_points(held, queries, first, first + 4, codes, slack)
-        classify(held, which, words, which.shape[0], codes, slack, distances, inside, unsure)
+        classify(held, which, words, n, codes, slack, alike, distances, inside, unsure)
 
 
 def _index(points: NDArray[np.int64]) -> dshift.index.Index:
