@@ -27,9 +27,10 @@ from dshift.planning import ENTRY_BYTES, ROWS_SHARED_AT_ONCE, cut_up
 from dshift.pool import map_threads
 from dshift.sources import Samples
 
-# Of what rows become on the way, at a time. From 128 KiB on `malloc` may ask the system for fresh
-# pages each time, as it does on Dask's workers: that took two thirds of the time.
-BYTES_AT_ONCE = 64 * 2**10
+# Of what rows become on the way, at a time, in memory that is used again: Dask's workers give what
+# is freed back to the system at once, and fresh pages took two thirds of the time. With 64 KiB two
+# threads spent more time on waiting for the interpreter than they saved.
+BYTES_AT_ONCE = 256 * 2**10
 
 
 @dataclass(frozen=True)
@@ -76,12 +77,23 @@ def load_points(
     for block in samples.blocks():
         rows, where = samples.read(block).reshape(-1, samples.n_bins), numbers[block].ravel()
 
-        def share(part: slice, rows: Points = rows, where: Int = where) -> TotalsSeen:
-            seen = TotalsSeen()
+        # Blocks are ranges of the samples as a rule: their rows become shares where they belong.
+        in_line = bool(where.size) and where[-1] - where[0] == where.size - 1
+
+        def share(
+            part: slice, rows: Points = rows, where: Int = where, in_line: bool = in_line
+        ) -> TotalsSeen:
+            seen, scratch = TotalsSeen(), np.empty((_few(samples.n_bins), samples.n_bins))
             for few in _few_rows(part, samples.n_bins):
-                found = share_rows(rows[few], kind, normalize, segments)
+                place = slice(where[few.start], where[few.stop - 1] + 1) if in_line else where[few]
+                target = shares[place] if in_line and normalize else None
+                found = share_rows(
+                    rows[few], kind, normalize, segments, scratch=scratch, into=target
+                )
                 seen.add(found)
-                shares[where[few]], valid[where[few]] = found.values, found.valid
+                valid[place] = found.valid
+                if found.values is not target:
+                    shares[place] = found.values
             return seen
 
         for seen in map_threads(share, cut_up(len(rows), ROWS_SHARED_AT_ONCE), threads):
@@ -94,10 +106,14 @@ def load_points(
     return Loaded(embedding, points, valid, _fingerprint(points, valid, digests))
 
 
+def _few(width: int) -> int:
+    """Return how many rows are turned into shares at a time."""
+    return max(1, BYTES_AT_ONCE // (width * ENTRY_BYTES))
+
+
 def _few_rows(part: slice, width: int) -> Iterator[slice]:
     """Cut a part so that what it becomes on the way stays in a cache, and in memory at hand."""
-    size = max(1, BYTES_AT_ONCE // (width * ENTRY_BYTES))
-    for few in cut_up(part.stop - part.start, size):
+    for few in cut_up(part.stop - part.start, _few(width)):
         yield slice(part.start + few.start, part.start + few.stop)
 
 
@@ -134,12 +150,12 @@ def _place_all(shares: Float, embedding: Embedding, threads: int) -> tuple[Point
 
     Also returns digests of the parts, which are made while they are at hand.
     """
-    points = shares.view(np.int64) if embedding.exact else shares
+    bits = shares.view(np.int64)
+    points: Points = bits if embedding.exact else shares
 
     def place(part: slice) -> bytes:
         if embedding.exact:
-            for few in _few_rows(part, max(points.shape[1], 1)):
-                points[few] = embedding.place(shares[few])
+            embedding.place_bits(bits[part])
         return _digest(points[part])
 
     digests = map_threads(place, cut_up(len(points), ROWS_SHARED_AT_ONCE), threads)

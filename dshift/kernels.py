@@ -70,6 +70,21 @@ def divide_rows(
 
 
 @jit
+def place_shares(bits: Any, ratios: Any, grid: float) -> None:
+    """Turn shares (n, p), given as the bits of float64, into points on the grid, in place.
+
+    Twice a whole number, so that the midpoint of two coordinates is whole too. `ratios` (p,) scale
+    the columns, unless they are empty.
+    """
+    for i in range(bits.shape[0]):
+        for k in range(bits.shape[1]):
+            share = np.int64(bits[i, k]).view(np.float64)
+            if ratios.shape[0] > 0:
+                share *= ratios[k]
+            bits[i, k] = 2 * np.int64(np.rint(share * grid))
+
+
+@jit
 def l1_distances(x: Any, points: Any, out: Any) -> None:
     """Distance from `x` (p,) to each row of `points` (n, p), into `out` (n,); int64."""
     for i in range(points.shape[0]):

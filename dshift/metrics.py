@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dshift.edges import bin_spacing, segments_of
 from dshift.errors import InvalidInput, InvalidType
-from dshift.kernels import divide_rows
+from dshift.kernels import divide_rows, place_shares
 
 Float = NDArray[np.float64]
 Int = NDArray[np.int64]
@@ -93,13 +93,20 @@ class Shares:
 
 
 def share_rows(
-    rows: NDArray[Any], kind: str, normalize: bool = True, segments: tuple[int, ...] = ()
+    rows: NDArray[Any],
+    kind: str,
+    normalize: bool = True,
+    segments: tuple[int, ...] = (),
+    *,
+    scratch: Float | None = None,
+    into: Float | None = None,
 ) -> Shares:
     """Divide each row by its total, and cumulate for "wasserstein".
 
     Rows that are not histograms (NaN or infinite or negative entries, or a total of zero) come
     back invalid, with zeros in place of their values. Stacked histograms are divided and cumulated
-    by `segments`, so many bins each, and are valid if all of them are.
+    by `segments`, so many bins each, and are valid if all of them are. `scratch` (n or more, bins)
+    and `into` (n, p) spare memory where neither is the case: the values are then in `into`.
     """
     if len(segments) > 1 and normalize:
         stops = np.cumsum(segments)[:-1]
@@ -108,14 +115,15 @@ def share_rows(
         joined = np.concatenate([part.values for part in parts], axis=1)
         joined[~valid] = 0
         return Shares(joined, valid, np.full(len(rows), np.nan))
-    values = rows.astype(np.float64, order="C")
+    values = np.empty(rows.shape) if scratch is None else scratch[: len(rows)]
+    np.copyto(values, rows, casting="unsafe")
     if not normalize:
         valid = np.logical_and.reduce(np.isfinite(values), axis=1)
         values[~valid] = 0
         return Shares(values, valid, np.full(len(values), np.nan))
     n, n_bins = values.shape
     cumulate = kind == "wasserstein"
-    shares = np.empty((n, n_bins - 1 if cumulate else n_bins))
+    shares = np.empty((n, n_bins - 1 if cumulate else n_bins)) if into is None else into
     valid, whole = np.empty(n, dtype=bool), np.empty(n, dtype=bool)
     totals, exponents = np.empty(n), np.empty(n, dtype=np.int64)
     divide_rows(values, cumulate, shares, valid, whole, totals, exponents)
@@ -195,9 +203,14 @@ class Embedding:
         """Return the points of rows that `share_rows` has prepared."""
         if not self.exact:
             return shares
-        scaled = shares if self.ratios is None else shares * self.ratios
-        # Twice a whole number, so that the midpoint of two coordinates is whole too.
-        return 2 * np.rint(scaled * self.grid).astype(np.int64)
+        points = shares.copy(order="C").view(np.int64)
+        self.place_bits(points)
+        return points
+
+    def place_bits(self, bits: Int) -> None:
+        """Turn shares, given as their bits, into points in the same memory; for exact kinds."""
+        ratios = np.empty(0) if self.ratios is None else self.ratios
+        place_shares(bits, ratios, float(self.grid))
 
     def embed(self, rows: NDArray[Any]) -> tuple[Points, NDArray[np.bool_]]:
         """Return the points of raw rows, and which rows are valid."""

@@ -40,8 +40,9 @@ INDEX_BITS = 16 + 16 + 32 + 1
 COPIES_WHILE_READING = 4
 COPIES_WHILE_SHARING = 4
 ROWS_SHARED_AT_ONCE = 2048
-# Of the points that a block stands at, and steps from: as they are, in order, moved, and new ones.
-COPIES_OF_SEEDS = 8
+# Of the points that a block stands at: where it began, those that the memo does not know, in the
+# order of their step, behind the trail, and what is put in order and follows.
+COPIES_OF_SEEDS = 5
 # Scratch of a thread that has an index, for each sample: lists, masks and members.
 SCRATCH_BYTES = 24
 # Of the points: what `malloc` keeps while they are read and indexed. Without it, the peak of

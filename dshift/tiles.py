@@ -57,16 +57,21 @@ def encode_tiles(coords, rows, lows, unit, first, last, codes, residuals):
     Any code near the value will do, since the loss is exact: a product takes half the time of a
     division.
     """
-    a_unit = 1.0 / unit
+    a_unit, n_columns = 1.0 / unit, coords.shape[1]
+    row_codes = np.zeros((codes.shape[2], QUAD), np.uint16)
+    in_line = row_codes.reshape(codes.shape[2] * QUAD)
     for slot in range(first, last):
-        tile, lane = slot // LANES, slot % LANES
-        lost = 0
-        for k in range(coords.shape[1]):
-            value = coords[rows[slot], k] - lows[k]
+        tile, eight, row = slot // LANES, slot % LANES // EIGHT, slot % EIGHT
+        lost, source = 0, rows[slot]
+        for k in range(n_columns):
+            value = coords[source, k] - lows[k]
             code = np.int64(value * a_unit + 0.5)
-            codes[tile, lane // EIGHT, k // QUAD, lane % EIGHT, k % QUAD] = code
+            in_line[k] = code
             lost += abs(value - code * unit)
         residuals[slot] = lost
+        for quad in range(codes.shape[2]):
+            for k in range(QUAD):
+                codes[tile, eight, quad, row, k] = row_codes[quad, k]
 
 
 @inner

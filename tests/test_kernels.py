@@ -115,6 +115,18 @@ def test_python_calls_no_compiled_function_without_a_way_in() -> None:
     assert python_calls(sources | {"new": wrong}) == ["new: classify", "new: pull_of"]
 
 
+@pytest.mark.parametrize("ratios", [np.empty(0), np.array([1.0, 0.3, 1 / 7])])
+def test_shares_are_rounded_to_the_grid_in_place(ratios: np.ndarray) -> None:
+    shares = np.random.default_rng(3).random((50, 3))
+    shares[:2] = [[0.0, 0.5, 1.0], [2.0**-47, 1.5 * 2.0**-46, 2.5 * 2.0**-46]]
+    scaled = shares * ratios if len(ratios) else shares
+    expected = 2 * np.rint(scaled * 2.0**46).astype(np.int64)
+    for place in both(kernels.place_shares):
+        bits = shares.view(np.int64).copy()
+        place(bits, ratios, 2.0**46)
+        np.testing.assert_array_equal(bits, expected)
+
+
 @pytest.mark.parametrize("masks", [True, False])
 @pytest.mark.parametrize("step", [1, -1])
 @pytest.mark.parametrize("farthest", [30, 130, 30_000])

@@ -196,6 +196,21 @@ def test_totals_are_those_of_whole_numbers_alone() -> None:
     assert totals[1:].tolist() == [4, 2.0**61, np.inf]
 
 
+@pytest.mark.parametrize("dtype", [bool, np.uint8, np.uint64, np.float32, np.float64])
+def test_rows_become_shares_where_they_are_wanted(dtype: type) -> None:
+    """In memory that held other numbers, the same bits; an invalid row among them."""
+    rows = np.array([[1, 2, 0, 1], [0, 0, 0, 0], [3, 0, 0, 4]]).astype(dtype)
+    plain = share_rows(rows, "wasserstein")
+    scratch, into = np.full((5, 4), np.nan), np.full((3, 3), np.nan)
+    found = share_rows(rows, "wasserstein", scratch=scratch, into=into)
+    assert found.values is into
+    np.testing.assert_array_equal(into, plain.values)
+    np.testing.assert_array_equal(found.valid, [True, False, True])
+    np.testing.assert_array_equal(found.totals, plain.totals)
+    stacked = share_rows(rows, "l1", True, (2, 2), scratch=scratch, into=into)
+    np.testing.assert_array_equal(stacked.values, share_rows(rows, "l1", True, (2, 2)).values)
+
+
 def test_totals_of_enormous_and_tiny_rows() -> None:
     rows = np.array([[1e300, 1e308, 1e308], [5e-324, 5e-324, 0], [1, 2, 1]])
     shares = share_rows(rows, "wasserstein")

@@ -240,18 +240,18 @@ SMALL = Plan(2**20, 64, 2**20, threads=2, block_size=1024)
         (
             SMALL,
             Room("this process", 2**20),
-            "this fit needs 620.0 MiB in one process (512.0 MiB for 1,048,576 points of 64 "
-            "coordinates, 108.0 MiB to work with 2 threads). There are 1.0 MiB of memory left in "
+            "this fit needs 617.0 MiB in one process (512.0 MiB for 1,048,576 points of 64 "
+            "coordinates, 105.0 MiB to work with 2 threads). There are 1.0 MiB of memory left in "
             "this process. Use a machine or workers with more memory, fewer threads a worker, "
             "fewer samples, or coarser bins.",
         ),
         (
             replace(SMALL, indexed=True),
             Room("worker 3", 2**20, 2**30),
-            "this fit needs 620.0 MiB in one process (512.0 MiB for 1,048,576 points of 64 "
-            "coordinates, 108.0 MiB to work with 2 threads) without an index, and 826.7 MiB more "
+            "this fit needs 617.0 MiB in one process (512.0 MiB for 1,048,576 points of 64 "
+            "coordinates, 105.0 MiB to work with 2 threads) without an index, and 826.7 MiB more "
             "with one. There are 1.0 MiB of memory and 1.0 GiB of disk left in worker 3. Use a "
-            "machine or workers with more memory, or with 512.0 MiB of disk and 140.0 MiB of "
+            "machine or workers with more memory, or with 512.0 MiB of disk and 137.0 MiB of "
             "memory, fewer threads a worker, fewer samples, or coarser bins.",
         ),
     ],
