@@ -277,15 +277,28 @@ def test_few_members_are_sorted(n_near: int, pulled: bool) -> None:
     step_both(field, np.concatenate([near, np.array([[25, 25, 25, 25]])]))
 
 
-def test_more_rows_than_16_bits_count() -> None:
-    """Ranks and tallies of 16 bits, with twice as many rows."""
-    points = clumps(140_000, 2, seed=4, width=2**12)
-    field = even_field(points, 2**30)
+@pytest.mark.parametrize("share", [0.7, 1.0])
+def test_more_rows_than_16_bits_count(share: float) -> None:
+    """Ranks and tallies of 16 bits, with twice as many rows; all of them members, with ties, or not."""
+    points = clumps(140_000, 2, seed=4, width=2**12 if share == 1 else 2**40)
+    away = np.abs(points - points[0]).sum(axis=1)
+    field = even_field(points, 2**30 if share == 1 else int(np.quantile(away, share)))
     built = index.build_index(field)
     assert built.held.shift == 2
-    assert len(points) // 2 > crossing.FARTHEST
+    assert share * len(points) // 2 > crossing.FARTHEST
     assert len(points) // 64 > 2 * chains.TALLIED
     step_both(field, points[:5])
+
+
+def test_points_that_are_alike_but_for_a_unit_have_distances_of_their_own() -> None:
+    """Codes that lose nothing, and as many rows as can be at the very threshold."""
+    rng = np.random.default_rng(8)
+    points = 2 * rng.integers(0, 4, (4_000, 8))
+    field = even_field(points, 20)
+    assert index.build_index(field).held.unit == 1
+    seeds = np.full((64, 8), 2)
+    seeds[:, :3] += rng.integers(0, 2, (64, 3))
+    step_both(field, seeds)
 
 
 def test_columns_are_sorted_by_value() -> None:
