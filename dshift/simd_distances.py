@@ -35,6 +35,23 @@ def _store_sums(builder, totals, base, target):
     builder.store(narrow, builder.bitcast(target, narrow.type.as_pointer())).align = 2
 
 
+def _add_gaps(builder, rows, queries, quad, sums):
+    """Sums with the distances of eight rows to each point in one quad of columns."""
+    vector, words = rows.type, ir.VectorType(I64, EIGHT)
+    absolute = cgutils.get_or_insert_function(
+        builder.module, ir.FunctionType(vector, [vector, I1]), f"llvm.abs.v{vector.count}i16"
+    )
+    totals = []
+    for query, partial in zip(queries, sums, strict=True):
+        place = builder.gep(query, [builder.mul(quad, I64(QUAD))])
+        four = builder.load(builder.bitcast(place, I64.as_pointer()))
+        four.align = 2
+        value = builder.bitcast(splat(builder, four, words), vector)
+        gap = builder.call(absolute, [builder.sub(rows, value), I1(0)])
+        totals.append(saturating(builder, "uadd", partial, gap))
+    return totals
+
+
 def _l1_of(n_queries):
     """Distances to so many points at a time, which stay in registers."""
 
@@ -50,7 +67,7 @@ def _l1_of(n_queries):
             base,
             distances,
         )
-        vector, words = ir.VectorType(I16, EIGHT * QUAD), ir.VectorType(I64, EIGHT)
+        vector = ir.VectorType(I16, EIGHT * QUAD)
 
         def emit(context, builder, sig, args):
             codes_v, tile_v, word_v, points_v, first_v, quads_v, n_quads_v, base_v, out_v = args
@@ -68,11 +85,6 @@ def _l1_of(n_queries):
                 for q in range(n_queries)
             ]
             quads_at = context.make_array(sig.args[5])(context, builder, quads_v).data
-            absolute = cgutils.get_or_insert_function(
-                builder.module,
-                ir.FunctionType(vector, [vector, I1]),
-                f"llvm.abs.v{vector.count}i16",
-            )
             before = builder.block
             eights, quads, ended, done = (
                 builder.append_basic_block(f"l1.{name}")
@@ -95,14 +107,7 @@ def _l1_of(n_queries):
             rows = load(
                 builder, vector, builder.gep(rows_at, [builder.mul(quad, I64(EIGHT * QUAD))])
             )
-            totals = []
-            for query, partial in zip(queries, sums, strict=True):
-                place = builder.gep(query, [builder.mul(quad, I64(QUAD))])
-                four = builder.load(builder.bitcast(place, I64.as_pointer()))
-                four.align = 2
-                value = builder.bitcast(splat(builder, four, words), vector)
-                gap = builder.call(absolute, [builder.sub(rows, value), I1(0)])
-                totals.append(saturating(builder, "uadd", partial, gap))
+            totals = _add_gaps(builder, rows, queries, quad, sums)
             following = builder.add(i, I64(1))
             i.add_incoming(I64(0), eights)
             i.add_incoming(following, quads)

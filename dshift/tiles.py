@@ -191,6 +191,14 @@ def _look(held, tile, word, codes, slack, first, batch, inside, unsure):
 
 
 @inner
+def _settle(held, which, points, batch, i, lane, doubt):
+    """Add the rows of `doubt` in the i-th tile that are members of a lane, by exact distance."""
+    if doubt != _NONE:
+        point, tile = points[batch.start[0] + lane], np.int64(which[i])
+        batch.members[i, lane] |= nearer(held, point, tile, doubt)
+
+
+@inner
 def decide(held, which, words, n_listed, points, batch):
     """Decide the open rows of a batch, listed as for `classify`, for each of its points.
 
@@ -199,7 +207,7 @@ def decide(held, which, words, n_listed, points, batch):
     In columns where all points are alike, rows have one distance to all of them.
     `batch.fours` and so on hold the codes. Returns how many distances were evaluated.
     """
-    members, common, start, n_lanes = batch.members, batch.common, batch.start[0], batch.n_lanes[0]
+    members, common, n_lanes = batch.members, batch.common, batch.n_lanes[0]
     inside, unsure = batch.inside, batch.unsure
     n_pairs, n_sixteens, n_fours = 0, 0, 0  # the last two: that settled all rows of a tile
     # Rows in doubt come from memory while others are looked at, and are decided at the next doubt.
@@ -240,12 +248,9 @@ def decide(held, which, words, n_listed, points, batch):
                     members[i, lane] |= sure
                     if doubt != _NONE:
                         fetch_rows(held, tile, doubt)
-                        point, at = points[start + doubted_lane], np.int64(which[doubted_i])
-                        members[doubted_i, doubted_lane] |= nearer(held, point, at, doubted)
+                        _settle(held, which, points, batch, doubted_i, doubted_lane, doubted)
                         doubted_i, doubted_lane, doubted = i, lane, doubt
-    if doubted != _NONE:
-        point, at = points[start + doubted_lane], np.int64(which[doubted_i])
-        members[doubted_i, doubted_lane] |= nearer(held, point, at, doubted)
+    _settle(held, which, points, batch, doubted_i, doubted_lane, doubted)
     return n_pairs
 
 

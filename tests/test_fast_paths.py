@@ -279,7 +279,7 @@ def test_few_members_are_sorted(n_near: int, pulled: bool) -> None:
 
 @pytest.mark.parametrize("share", [0.7, 1.0])
 def test_more_rows_than_16_bits_count(share: float) -> None:
-    """Ranks and tallies of 16 bits, with twice as many rows; all of them members, with ties, or not."""
+    """Ranks and tallies of 16 bits, with twice as many rows: all members, with ties, or not."""
     points = clumps(140_000, 2, seed=4, width=2**12 if share == 1 else 2**40)
     away = np.abs(points - points[0]).sum(axis=1)
     field = even_field(points, 2**30 if share == 1 else int(np.quantile(away, share)))
