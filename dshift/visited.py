@@ -55,10 +55,7 @@ class PointTable:
 
     def keep(self, count: int) -> Int:
         """Add the points that `room` was filled with, in place, and return their numbers."""
-        ids = np.empty(count, np.int64)
-        filled = self._points[self.size : self.size + count]
-        self.size = tiles.store_points(filled, self._points, self.size, self._table, ids)
-        return ids
+        return self.add(self._points[self.size : self.size + count])
 
     def clear(self) -> None:
         """Forget all points, and keep the room for as many."""
