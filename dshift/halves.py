@@ -125,8 +125,12 @@ def _halve(codes, order, keys, start, middle, stop):
 
 
 @jit
-def order_segment(points, rows, lows, shift, leaf_size):
-    """Put some of the points in order, in place; halves are made of whole leaves."""
+def order_segment(points, rows, lows, shift, whole, leaf_size):
+    """Put some of the points in order, in place, down to leaves.
+
+    Halves of more than `whole` points are made of so many: whoever looks at `whole` points at a
+    time then looks at a cluster, and not at the end of one and the beginning of another.
+    """
     n = rows.shape[0]
     codes = np.zeros((rows.shape[0], _padded(points.shape[1])), np.uint16)
     _narrow_rows(points, rows, lows, shift, codes)
@@ -138,8 +142,8 @@ def order_segment(points, rows, lows, shift, leaf_size):
         start, stop = stack[depth, 0], stack[depth, 1]
         if stop - start <= leaf_size:
             continue
-        leaves = (stop - start + leaf_size - 1) // leaf_size
-        middle = start + (leaves + 1) // 2 * leaf_size
+        size = whole if stop - start > whole else leaf_size
+        middle = start + (stop - start + size - 1) // size // 2 * size
         _halve(codes, order, keys, start, middle, stop)
         stack[depth, 0], stack[depth, 1] = start, middle
         stack[depth + 1, 0], stack[depth + 1, 1] = middle, stop

@@ -167,7 +167,7 @@ def build_index(samples: Field, threads: int = 1) -> Index:
 
 def neighbours_together(points: Int, at_least: int = EIGHT, threads: int = 1) -> Int:
     """Return an order of points in which `at_least` neighbours, and more, are near each other."""
-    return order_points(read_only(points), at_least, threads)
+    return order_points(read_only(points), LANES, at_least, threads)
 
 
 def read_only(points: Int) -> Int:

@@ -22,36 +22,62 @@ SEEN_OF_SEGMENT = 256  # of them, those that grow the tree,
 LEAST_STRIDE = 32  # but no more than one of so many
 DEEPEST_TREE = 16
 ROWS_SENT_AT_ONCE = 8192
+WORTH_SHARING = 4096  # points whose order is worth more than one thread
+
+Scale = tuple[Int, int]  # origin of the codes, and bits that coordinates have too many
 
 
-def order_points(points: Int, leaf_size: int, threads: int = 1) -> Int:
-    """Return an order of points, the same for any number of threads."""
-    n = len(points)
-    lows, shift = halves.scale(points)
+def order_points(points: Int, whole: int, leaf_size: int, threads: int = 1) -> Int:
+    """Return an order of points, the same for any number of threads.
+
+    Every `whole` of them are a cluster, and within these every `leaf_size`.
+    """
+    n, scale = len(points), halves.scale(points)
     row_bytes = 2 * (points.shape[1] + halves.VECTOR)
     together = max(SEGMENT_BYTES // row_bytes, LEAST_SEGMENT)
-    depth = min((max(n - 1, 0) // together).bit_length(), DEEPEST_TREE)
-    if depth == 0:
-        order = np.arange(n)
-        halves.order_segment(points, order, lows, shift, leaf_size)
-        return order
+    if n < WORTH_SHARING:
+        order, segments = np.arange(n), [slice(0, n)]
+    elif n <= together:
+        order, segments = _quarters(points, scale, whole)
+    else:
+        order, segments = _by_tree(points, scale, whole, together, threads)
+
+    def finish(part: slice) -> None:
+        halves.order_segment(points, order[part], *scale, whole, leaf_size)
+
+    if len(segments) == 1:
+        finish(segments[0])  # a block's points are put in order on its own thread
+    else:
+        map_threads(finish, segments, threads)
+    return order
+
+
+def _quarters(points: Int, scale: Scale, whole: int) -> tuple[Int, list[slice]]:
+    """Return points in four segments that lie apart, and these."""
+    order = np.arange(len(points))
+    quarter = -(-len(points) // (4 * whole)) * whole
+    halves.order_segment(points, order, *scale, quarter, quarter)
+    return order, cut_up(len(points), quarter)
+
+
+def _by_tree(
+    points: Int, scale: Scale, whole: int, together: int, threads: int
+) -> tuple[Int, list[slice]]:
+    """Return points in segments of about `together`, as a tree has them, and these."""
+    n = len(points)
+    depth = min(((n - 1) // together).bit_length(), DEEPEST_TREE)
     seen = _drawn(n, max(together // SEEN_OF_SEGMENT, LEAST_STRIDE))
-    pairs, bounds = halves.grow_tree(points, seen, lows, shift, depth)
+    pairs, bounds = halves.grow_tree(points, seen, *scale, depth)
     leaf_of = np.empty(n, np.uint16)
 
     def send(part: slice) -> None:
-        halves.send_down(points, part.start, part.stop, lows, shift, pairs, bounds, leaf_of)
+        halves.send_down(points, part.start, part.stop, *scale, pairs, bounds, leaf_of)
 
     map_threads(send, cut_up(n, ROWS_SENT_AT_ONCE), threads)
-    order = np.argsort(leaf_of, kind="stable")
-
-    def finish(part: slice) -> None:
-        halves.order_segment(points, order[part], lows, shift, leaf_size)
-
     # Where the tree left many together, they are equal or nearly so.
-    longest = -(-2 * together // leaf_size) * leaf_size
-    map_threads(finish, _segments(np.bincount(leaf_of), leaf_size, longest), threads)
-    return order
+    longest = -(-2 * together // whole) * whole
+    order = np.argsort(leaf_of, kind="stable")
+    return order, _segments(np.bincount(leaf_of), whole, longest)
 
 
 def _drawn(n: int, stride: int) -> Int:
@@ -61,9 +87,9 @@ def _drawn(n: int, stride: int) -> Int:
     return (strides * np.uint64(stride) + within).astype(np.int64)
 
 
-def _segments(lengths: Int, leaf_size: int, longest: int) -> list[slice]:
-    """Return what the tree left together, in whole leaves, and no more than `longest`."""
-    stops = np.minimum(-(-np.cumsum(lengths) // leaf_size) * leaf_size, lengths.sum())
+def _segments(lengths: Int, whole: int, longest: int) -> list[slice]:
+    """Return what the tree left together, `whole` by `whole`, and no more than `longest`."""
+    stops = np.minimum(-(-np.cumsum(lengths) // whole) * whole, lengths.sum())
     segments = []
     for start, stop in pairwise([0, *stops.tolist()]):
         parts = cut_up(stop - start, longest)

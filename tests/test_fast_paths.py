@@ -211,11 +211,14 @@ def test_ranks_of_rare_members_are_marked(pulled: bool, rank_bits: int, monkeypa
     np.testing.assert_array_equal(crowd.step_together(built, seeds), expected)
     with built.scratch(1) as (nest, _):
         pass
+    n_marked = 0
     for seed, end in zip(seeds, expected, strict=True):
         nest.lanes.span[0] = len(points)  # as if the points before had made the list look so far
+        nest.lanes.listing.marked[0] = False
         np.testing.assert_array_equal(crowd.step_together(built, seed[None])[0], end)
-        assert nest.lanes.listing.marked[0]
+        n_marked += int(nest.lanes.listing.marked[0])
         assert not nest.lanes.listing.spots.any()
+    assert n_marked > len(seeds) // 2  # a seed whose medians are all at the bound needs no list
 
 
 @pytest.mark.parametrize("n_lanes", [1, 2, 4, 5, 16, 17, 33, 63, 64, 65, 129])
@@ -331,7 +334,7 @@ def test_data_of_any_size_are_of_one_type() -> None:
 @pytest.mark.parametrize("n", [0, 1, 2, 63, 64, 65, 1_000])
 def test_an_order_of_points_is_an_order(n: int, leaf: int) -> None:
     points = clumps(n, 3) if n else np.empty((0, 3), np.int64)
-    np.testing.assert_array_equal(np.sort(ordering.order_points(points, leaf)), np.arange(n))
+    np.testing.assert_array_equal(np.sort(ordering.order_points(points, 64, leaf)), np.arange(n))
 
 
 CLUMPS = np.arange(5 * ordering.LEAST_SEGMENT + 7) // 2 % 37  # in the rows' order, with a period
@@ -346,14 +349,16 @@ def many_points(kind: str) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["equal", "clumps"])
-def test_an_order_by_a_tree_does_not_depend_on_threads(
-    kind: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("together", [0, ordering.SEGMENT_BYTES])
+def test_an_order_does_not_depend_on_threads(
+    kind: str, together: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ordering, "SEGMENT_BYTES", 0)
+    """By a tree, or by quarters."""
+    monkeypatch.setattr(ordering, "SEGMENT_BYTES", together)
     points = index.read_only(many_points(kind))
-    alone = ordering.order_points(points, 64)
+    alone = ordering.order_points(points, 64, 8)
     np.testing.assert_array_equal(np.sort(alone), np.arange(len(points)))
-    np.testing.assert_array_equal(ordering.order_points(points, 64, threads=3), alone)
+    np.testing.assert_array_equal(ordering.order_points(points, 64, 8, threads=3), alone)
 
 
 @pytest.mark.parametrize("together", [0, ordering.SEGMENT_BYTES])
@@ -361,10 +366,18 @@ def test_an_order_of_many_points_keeps_neighbours_together(
     together: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ordering, "SEGMENT_BYTES", together)
-    order = ordering.order_points(index.read_only(many_points("clumps")), 64)
+    order = ordering.order_points(index.read_only(many_points("clumps")), 64, 8)
     leaves = np.split(CLUMPS[order], range(64, len(order), 64))
     n_seen = np.mean([len(np.unique(leaf)) for leaf in leaves])
     assert n_seen < 4  # of 37; 30 where rows are in no order
+
+
+def test_points_that_are_looked_at_together_are_one_cluster() -> None:
+    random = np.random.default_rng(4)
+    clump = random.permutation(np.repeat(np.arange(22), 64))  # 22 is no power of two
+    points = 2 * (random.integers(0, 2**40, (22, 5))[clump] + random.integers(0, 99, (1408, 5)))
+    order = ordering.order_points(index.read_only(points), 64, 4)
+    assert all(len(set(clump[part])) == 1 for part in np.split(order, 22))
 
 
 def test_equal_points_go_all_over_a_tree() -> None:
