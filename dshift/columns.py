@@ -1,17 +1,18 @@
 """Compiled loops that sort the columns of the samples once, so that medians are found by counting.
 
-`order[k]` lists the rows by their value in column k. Rows of one value are a *run*, and share a
-rank: the place where the run begins. `ranks[row]` has a row's ranks in all columns, side by side:
-one pass over a row compares it with the medians of all columns. Where rows are more than ranks,
-short runs share them too; `heads` has a bit for every place where a run begins.
+`order[k]` lists the slots of rows by their value in column k, in as few bytes as hold them: two up
+to 65,536 rows, three beyond (`slot_at`). Rows of one value are a *run*, and share a rank: the place
+where the run begins. `ranks[row]` has a row's ranks in all columns, side by side: one pass over a
+row compares it with the medians of all columns. Where rows are more than ranks, short runs share
+them too; `heads` has a bit for every place where a run begins.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from dshift.kernels import inner, jit
-from dshift.simd import EIGHT, LANES, QUAD, highest_bit, lowest_bit
+from dshift.kernels import inlined, inner, jit
+from dshift.simd import EIGHT, LANES, QUAD, highest_bit, load_four, lowest_bit
 
 COLUMNS_AT_ONCE = 4  # a cache line of coordinates: rows lie apart, and are visited once for eight
 COLUMNS_COUNTED_AT_ONCE = 16  # half a cache line of ranks
@@ -24,6 +25,31 @@ _LOW = np.uint64((1 << _KEY_BITS) - 1)
 
 _ONE = np.uint64(1)
 _NONE = np.uint64(0)
+
+
+# ---------------------------------------------------------------- slots
+
+
+def bytes_of_slot(n_rows: int) -> int:
+    """Return how many bytes hold the slot of any of so many rows."""
+    return max(2, -(-(n_rows - 1).bit_length() // 8))
+
+
+@inlined
+def slot_at(order, slot_bytes, k, place):
+    """The slot at a place of column k. There are four bytes to read from there, or more."""
+    at = k * order.shape[1] + place * slot_bytes
+    return load_four(order, at) & ((1 << (8 * slot_bytes)) - 1)
+
+
+@inlined
+def _put_slot(order, slot_bytes, place, slot):
+    """Set the slot at a place of a column's order; others write beside it."""
+    for byte in range(slot_bytes):
+        order[place * slot_bytes + byte] = np.uint8((slot >> (8 * byte)) & 255)
+
+
+# ---------------------------------------------------------------- sorting
 
 
 @inner
@@ -131,7 +157,7 @@ def _rank_of_run(begin, end, shift):
 
 
 @inner
-def _rank_runs(keys, words, shift, order, heads, ranks):
+def _rank_runs(keys, words, shift, order, slot_bytes, heads, ranks):
     """Fill the order, heads and ranks of a column from its sorted words."""
     n = keys.shape[0]
     heads[:] = _NONE
@@ -143,13 +169,14 @@ def _rank_runs(keys, words, shift, order, heads, ranks):
         heads[begin >> 6] |= _ONE << np.uint64(begin & 63)
         rank = _rank_of_run(begin, end, shift)
         for place in range(begin, end):
-            slot = words[place] & _LOW
-            order[place], ranks[slot] = slot, rank
+            slot = np.int64(words[place] & _LOW)
+            _put_slot(order, slot_bytes, place, slot)
+            ranks[slot] = rank
         begin = end
 
 
 @jit
-def sort_columns(coords, rows, lows, divisor, first, last, shift, order, heads, ranks):
+def sort_columns(coords, rows, lows, divisor, first, last, shift, slot_bytes, order, heads, ranks):
     """Fill order[k], heads[k] and ranks[:, k] for columns first <= k < last.
 
     Keys are values above `lows`, of which `divisor` is a common divisor; ties keep the rows' order.
@@ -175,7 +202,8 @@ def sort_columns(coords, rows, lows, divisor, first, last, shift, order, heads, 
                 largest = max(largest, np.int64(keys[k - begin, slot]))
             swapped = _sort_column(keys[k - begin], largest, words, spare, starts)
             source = spare if swapped else words
-            _rank_runs(keys[k - begin], source, shift, order[k], heads[k], runs[k - begin])
+            column, rank = keys[k - begin], runs[k - begin]
+            _rank_runs(column, source, shift, order[k], slot_bytes, heads[k], rank)
         for slot in range(n):
             for k in range(begin, end):
                 ranks[slot, k] = runs[k - begin, slot]
@@ -194,12 +222,12 @@ def _largest_code(codes, first, last):
 
 
 @jit
-def count_columns(codes, first, last, shift, order, heads, ranks):
+def count_columns(codes, first, last, shift, slot_bytes, order, heads, ranks):
     """As `sort_columns`, where codes stand for one value each: counted, they are sorted.
 
     They are few, and those of four columns lie together: half the time. `first` begins a quad.
     """
-    n = order.shape[1]
+    n = ranks.shape[0]
     n_codes = _largest_code(codes, first, last) + 1
     starts = np.empty((QUAD, n_codes), np.int64)
     rank_of = np.empty((QUAD, n_codes), np.uint16)
@@ -224,7 +252,7 @@ def count_columns(codes, first, last, shift, order, heads, ranks):
             tile, lane = slot // LANES, slot % LANES
             for c in range(n_columns):
                 code = codes[tile, lane // EIGHT, quad, lane % EIGHT, c]
-                order[k + c, starts[c, code]] = slot
+                _put_slot(order[k + c], slot_bytes, starts[c, code], slot)
                 starts[c, code] += 1
                 ranks[slot, k + c] = rank_of[c, code]
 
@@ -257,16 +285,16 @@ def _head_of(heads, k, place):
 def places_of(held, k, rank):
     """First and last + 1 of the places of a rank in column k, and whether they are one run."""
     order, heads, ranks, shift = held.order, held.heads, held.ranks, held.shift
-    n_rows = order.shape[1]
+    n_rows, slot_bytes = ranks.shape[0], held.slot_bytes
     first = rank << shift
     if shift == 0:
         return first, _next_head(heads, k, first, n_rows), True
     # A run with a rank of its own may begin before that place, a short one behind it.
-    if np.int64(ranks[order[k, first], k]) == rank:
+    if np.int64(ranks[slot_at(order, slot_bytes, k, first), k]) == rank:
         first = _head_of(heads, k, first)
     else:
         first = _next_head(heads, k, first, n_rows)
     n_runs, last = 1, _next_head(heads, k, first, n_rows)
-    while last < n_rows and np.int64(ranks[order[k, last], k]) == rank:
+    while last < n_rows and np.int64(ranks[slot_at(order, slot_bytes, k, last), k]) == rank:
         n_runs, last = n_runs + 1, _next_head(heads, k, last, n_rows)
     return first, last, n_runs == 1

@@ -13,13 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dshift import groups
-from dshift.index import Index, neighbours_together
+from dshift.index import Index, neighbours_among
 from dshift.metrics import Int
 from dshift.modes import unique_rows
 from dshift.shift import Climbed
 from dshift.visited import POINTS_A_SEED, Memo, PointTable
-
-ORDER_LEAF = 4  # points among which order does not matter
 
 
 @dataclass
@@ -31,22 +29,23 @@ class Stats:
 
 
 def climb_together(index: Index, points: Int, seeds: Int, memo: Memo | None = None) -> Climbed:
-    """Walk from each point (n_seeds, n_coords) to where it stays; `seeds` are their numbers.
+    """Walk from points[seeds], of all points that may be seeds (n, n_coords), to where they stay.
 
     The result depends on neither the memo nor on which seeds walk together.
     """
-    stats, most = Stats(), POINTS_A_SEED * points.shape[0]
-    with index.trail(64 + points.shape[0] + most) as trail:
-        modes, mode_of_seed, n_iter = _climb(index, points, trail, most, memo, stats)
+    stats, most = Stats(), POINTS_A_SEED * len(seeds)
+    with index.trail(64 + len(seeds) + most) as trail:
+        np.take(points, seeds, axis=0, out=trail.room(len(seeds)))
+        place = trail.keep(len(seeds))
+        modes, mode_of_seed, n_iter = _climb(index, place, trail, most, memo, stats)
     return Climbed(modes, mode_of_seed, n_iter, seeds, stats.n_points, stats.n_pairs)
 
 
 def _climb(
-    index: Index, points: Int, trail: PointTable, most: int, memo: Memo | None, stats: Stats
+    index: Index, place: Int, trail: PointTable, most: int, memo: Memo | None, stats: Stats
 ) -> tuple[Int, Int, NDArray[np.int32]]:
-    """Return the modes, the mode of each point and its steps there."""
-    n_iter = np.zeros(points.shape[0], np.int64)
-    place = trail.add(points)  # of each seed, in the trail
+    """Return the modes, the mode of each seed and its steps there; `place` is where it begins."""
+    n_iter = np.zeros(len(place), np.int64)
     n_seeds = trail.size
     while True:
         following, hops = _walk(index, trail, most, memo, stats)
@@ -107,12 +106,10 @@ def _advance(
         known, ends, hops = memo.look_up(points)
         new = np.delete(new, known)
         room[new.size :], steps[known] = ends, hops
-    if known.size:
-        points = points[new]
-    order = neighbours_together(points, ORDER_LEAF)
+    order = neighbours_among(points, new)
     step_in_order(index, points, order, room[: new.size], stats)
     kept = trail.keep(count)
-    ids[new[order]], ids[known] = kept[: new.size], kept[new.size :]
+    ids[order], ids[known] = kept[: new.size], kept[new.size :]
     return ids, steps
 
 
@@ -133,7 +130,7 @@ def _teach(memo: Memo, points: Int, ends: Int, hops: Int, n_seeds: int) -> None:
 
 def step_together(index: Index, points: Int, stats: Stats | None = None) -> Int:
     """Return the next point of each of `points` (m, p)."""
-    order = neighbours_together(points, ORDER_LEAF)
+    order = neighbours_among(points, np.arange(len(points)))
     stepped, moved = np.empty_like(points), np.empty_like(points)
     step_in_order(index, points, order, stepped, stats)
     moved[order] = stepped
@@ -145,13 +142,11 @@ def step_in_order(
 ) -> None:
     """Set moved[i] to the next point of points[order[i]], with neighbours together in `order`."""
     np.take(points, order, axis=0, out=moved)
-    if points.shape[0] == 0 or index.n_rows == 0 or index.n_columns == 0:
+    if len(order) == 0 or index.n_rows == 0 or index.n_columns == 0:
         return
-    with index.scratch(len(points)) as (nest, page):
-        ordered = page[: len(points)]
-        ordered[:] = moved
+    with index.scratch(len(order)) as nest:
         nest.groups.n_pairs[0] = 0
-        groups.step_points(index.held, nest, ordered, moved)
+        groups.step_points(index.held, nest, moved)
         if stats is not None:
-            stats.n_points += len(points)
+            stats.n_points += len(order)
             stats.n_pairs += int(nest.groups.n_pairs[0])

@@ -150,7 +150,7 @@ def _leave(groups, depth, part):
 
 
 @inner
-def _move(held, nest, depth, points, start, stop, moved):
+def _move(held, nest, depth, points, start, stop):
     """Move the points of a batch, start..stop - 1, whose open rows are those of a depth."""
     groups, batch, chain, lanes = nest.groups, nest.batch, nest.chain, nest.lanes
     which, words, n_open = groups.which[depth], groups.words[depth], groups.n_open[depth]
@@ -160,13 +160,13 @@ def _move(held, nest, depth, points, start, stop, moved):
         last = end_of_run(batch, first, n_lanes)
         state = choose_state(chain, batch, first)
         count_members(held, chain, state, batch, first, last, lanes.size, lanes.below)
-        take_medians(held, chain, state, batch, lanes, first, last, moved)
+        take_medians(held, chain, state, batch, lanes, first, last, points)
         first = last
 
 
 @jit
-def step_points(held, nest, points, moved):
-    """moved[j] = the next point of points[j], for all of them; `moved` begins as a copy.
+def step_points(held, nest, points):
+    """Make each of the points the next one, in place: nobody looks at a batch that has moved.
 
     This one counts references to arrays, but only where it goes from group to group.
     """
@@ -178,7 +178,7 @@ def step_points(held, nest, points, moved):
         if entered and stop - start > LANES:
             _divide(held, groups, points, depth, start, stop)
         elif entered:
-            _move(held, nest, depth, points, start, stop, moved)
+            _move(held, nest, depth, points, start, stop)
             groups.part[depth] = QUERIES
         part = groups.part[depth]
         if part == QUERIES:

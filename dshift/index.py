@@ -18,10 +18,10 @@ from dshift import columns, tiles
 from dshift.field import Field
 from dshift.groups import Nest, count_depths, make_nest
 from dshift.metrics import Int
-from dshift.ordering import order_points
+from dshift.ordering import order_points, order_rows
 from dshift.planning import cut_up
 from dshift.pool import map_threads
-from dshift.simd import EIGHT, LANES, QUAD, RANKS_AT_ONCE, whole_quads
+from dshift.simd import EIGHT, LANES, QUAD, QUERIES, RANKS_AT_ONCE, whole_quads
 from dshift.visited import PointTable
 
 MAX_CODE = 32_000  # of 32,767: the rest is room for rounding
@@ -44,17 +44,11 @@ class Held(NamedTuple):
     codes: Any  # (tiles, 8, p / 4, 8, 4) uint16: see `tiles`
     reach_in: Any  # (tiles, 64) uint16: nearer, in units, is surely inside
     reach_out: Any  # (tiles, 64) uint16: farther is surely outside
-    order: Any  # (p, n) uint32: slots by the value in a column
+    order: Any  # (p, n slot_bytes) uint8: slots by the value in a column
+    slot_bytes: int
     heads: Any  # (p, words) uint64: the places in that order where a run of one value begins
     ranks: Any  # (n, p) uint16: of a slot's run in each column
     shift: int
-
-
-class Scratch(NamedTuple):
-    """What a thread needs for a step."""
-
-    nest: Nest
-    page: Int  # (n_points, p): points in the order of their step
 
 
 @dataclass(frozen=True)
@@ -65,7 +59,7 @@ class Index:
     """
 
     held: Held
-    spare: list[Scratch] = field(default_factory=list)
+    spare: list[Nest] = field(default_factory=list)
     trails: list[PointTable] = field(default_factory=list)
 
     @property
@@ -79,21 +73,18 @@ class Index:
         return int(self.held.coords.shape[1])
 
     @contextmanager
-    def scratch(self, n_points: int) -> Iterator[Scratch]:
+    def scratch(self, n_points: int) -> Iterator[Nest]:
         """Lend scratch for steps of up to `n_points` points."""
         try:
-            nest, page = self.spare.pop()
+            nest = self.spare.pop()
         except IndexError:
-            nest, page = None, np.empty((0, self.n_columns), np.int64)
+            nest = None
         if nest is None or len(nest.groups.which) < count_depths(n_points):
             nest = make_nest(self.n_rows, self.n_columns, n_points)
-        if len(page) < n_points:
-            page = np.empty((n_points, self.n_columns), np.int64)
-        scratch = Scratch(nest, page)
         try:
-            yield scratch
+            yield nest
         finally:
-            self.spare.append(scratch)
+            self.spare.append(nest)
 
     @contextmanager
     def trail(self, capacity: int) -> Iterator[PointTable]:
@@ -128,19 +119,17 @@ def build_index(samples: Field, threads: int = 1) -> Index:
     map_threads(encode, cut_up(n, ROWS_ENCODED_AT_ONCE), threads)
     reach_in, reach_out = _reaches(thresholds[rows], residuals, unit)
     shift = max(0, (n - 1).bit_length() - RANK_BITS)
-    order = np.empty((p, n), np.uint32)
+    slot_bytes = columns.bytes_of_slot(n)
+    order = _spared((p, n * slot_bytes), np.uint8, 4 - slot_bytes)  # slots are read by fours
     heads = np.empty((p, n_tiles), np.uint64)
-    # Rows of ranks are read in whole vectors, beyond the end of the last one.
-    spare = aligned_empty((n * p + RANKS_AT_ONCE,), np.uint16)
-    spare[n * p :] = 0
-    ranks = spare[: n * p].reshape(n, p)
+    ranks = _spared((n, p), np.uint16, RANKS_AT_ONCE)  # rows are read in whole vectors
+    filled = shift, slot_bytes, order, heads, ranks
 
     def sort(part: slice) -> None:
-        ends = part.start, part.stop
-        columns.sort_columns(coords, rows, lows, divisor, *ends, shift, order, heads, ranks)
+        columns.sort_columns(coords, rows, lows, divisor, part.start, part.stop, *filled)
 
     def count(part: slice) -> None:
-        columns.count_columns(codes, part.start, part.stop, shift, order, heads, ranks)
+        columns.count_columns(codes, part.start, part.stop, *filled)
 
     if residuals.any():
         map_threads(sort, cut_up(p, columns.COLUMNS_AT_ONCE), threads)
@@ -158,6 +147,7 @@ def build_index(samples: Field, threads: int = 1) -> Index:
             reach_in=reach_in.reshape(n_tiles, LANES),
             reach_out=reach_out.reshape(n_tiles, LANES),
             order=order,
+            slot_bytes=slot_bytes,
             heads=heads,
             ranks=ranks,
             shift=shift,
@@ -165,9 +155,14 @@ def build_index(samples: Field, threads: int = 1) -> Index:
     )
 
 
-def neighbours_together(points: Int, at_least: int = EIGHT, threads: int = 1) -> Int:
-    """Return an order of points in which `at_least` neighbours, and more, are near each other."""
-    return order_points(read_only(points), LANES, at_least, threads)
+def neighbours_together(points: Int, threads: int = 1) -> Int:
+    """Return an order of points in which eight neighbours, and more, are near each other."""
+    return order_points(read_only(points), LANES, EIGHT, threads)
+
+
+def neighbours_among(points: Int, rows: Int) -> Int:
+    """Return an order of the rows of a block's points, likewise for four and more."""
+    return order_rows(read_only(points), rows, LANES, QUERIES)
 
 
 def read_only(points: Int) -> Int:
@@ -183,6 +178,14 @@ def aligned_empty(shape: tuple[int, ...], dtype: type) -> NDArray[Any]:
     buffer = np.empty(size + 64, np.uint8)
     start = -buffer.ctypes.data % 64
     return buffer[start : start + size].view(dtype).reshape(shape)
+
+
+def _spared(shape: tuple[int, int], dtype: type, beyond: int) -> NDArray[Any]:
+    """Return an aligned array behind whose end there are zeros that may be read."""
+    size = shape[0] * shape[1]
+    whole = aligned_empty((size + beyond,), dtype)
+    whole[size:] = 0
+    return whole[:size].reshape(shape)
 
 
 def _choose_unit(coords: Int, thresholds: Int) -> tuple[Int, int, int]:

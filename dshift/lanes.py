@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dshift.batches import mark_rows
-from dshift.columns import places_of
+from dshift.columns import places_of, slot_at
 from dshift.crossing import BOTH, CROSSINGS, ONE, PASSED, find_together
 from dshift.few import medians_of_few, most_of_few, pull_of
 from dshift.heavy import find_heavy
@@ -114,7 +114,7 @@ def _move_bound(held, chain, state, k, slot, before):
     rank, within, passed = np.int64(held.ranks[slot, k]), 0, False
     begin, behind, alone = places_of(held, k, rank)
     for place in range(begin, behind):
-        other = np.int64(held.order[k, place])
+        other = slot_at(held.order, held.slot_bytes, k, place)
         passed |= other == slot
         if has(members, other) != 0:
             pull = pull_of(held.pulls, other)
@@ -204,7 +204,7 @@ def take_medians(held, chain, state, batch, lanes, first, last, moved):
         begin, end = begin_list(held, listing, k, np.int64(chain.bounds[state, k]))
         alone, value = end > begin, np.int64(0)
         if alone:
-            value = held.coords[held.rows[held.order[k, begin]], k]
+            value = held.coords[held.rows[slot_at(held.order, held.slot_bytes, k, begin)], k]
             chain.runs[state, k], chain.values[state, k] = end - begin, value
         n_looked += listing.edges[1] - listing.edges[0]
         before = lanes.middles[0, at_last] - 1

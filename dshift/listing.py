@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dshift.columns import places_of
+from dshift.columns import places_of, slot_at
 from dshift.kernels import inlined, inner
 from dshift.simd import LANES, highest_bit, lowest_bit
 
@@ -91,7 +91,8 @@ def begin_list(held, listing, k, rank):
     """
     middle = listing.listed.shape[0] // 2
     first, last, alone = places_of(held, k, rank)
-    listing.listed[middle], listing.present[middle] = held.order[k, first], _NONE
+    listing.listed[middle] = slot_at(held.order, held.slot_bytes, k, first)
+    listing.present[middle] = _NONE
     listing.ends[0], listing.ends[1] = middle + 1, middle - 1
     if listing.marked[0]:
         listing.edges[0], listing.edges[1] = rank + np.int64(alone), rank - 1
@@ -105,7 +106,8 @@ def _list_rank(held, possible, listed, k, rank, step, end):
     """List the possible rows of a rank; the end of the list then."""
     first, last, _ = places_of(held, k, rank)
     for i in range(last - first):
-        slot = np.int64(held.order[k, first + i if step > 0 else last - 1 - i])
+        place = first + i if step > 0 else last - 1 - i
+        slot = slot_at(held.order, held.slot_bytes, k, place)
         listed[end] = slot  # stays if the next line counts it
         end += step * has(possible, slot)
     return end
@@ -143,12 +145,12 @@ def _list_marked_below(held, spots, possible, listed, k, end, rank):
 
 
 @inlined
-def _list_above(order, possible, listed, k, end, edge):
+def _list_above(order, slot_bytes, n_rows, possible, listed, k, end, edge):
     """List rows among the next ones upwards; end of the list and next place then."""
-    before, n_rows = end, order.shape[1]
+    before = end
     while end == before and edge < n_rows:
         for place in range(edge, min(edge + SCANNED, n_rows)):
-            slot = order[np.uint64(k), np.uint64(place)]
+            slot = slot_at(order, slot_bytes, k, place)
             listed[np.uint64(end)] = slot  # stays if the next line counts it
             end += has(possible, slot)
         edge += SCANNED
@@ -156,12 +158,12 @@ def _list_above(order, possible, listed, k, end, edge):
 
 
 @inlined
-def _list_below(order, possible, listed, k, end, edge):
+def _list_below(order, slot_bytes, possible, listed, k, end, edge):
     """Likewise, downwards."""
     before = end
     while end == before and edge >= 0:
         for place in range(edge, max(edge - SCANNED, -1), -1):
-            slot = order[np.uint64(k), np.uint64(place)]
+            slot = slot_at(order, slot_bytes, k, place)
             listed[np.uint64(end)] = slot
             end -= has(possible, slot)
         edge -= SCANNED
@@ -172,15 +174,17 @@ def _list_below(order, possible, listed, k, end, edge):
 def list_more(held, listing, k, side):
     """List more rows upwards (side 0) or downwards; the end now, which moves unless all are."""
     possible, listed, spots = listing.possible, listing.listed, listing.spots
+    order, slot_bytes = held.order, held.slot_bytes
     before, edge = listing.ends[side], listing.edges[side]
     if listing.marked[0] and side == 0:
         end, edge = _list_marked_above(held, spots, possible, listed, k, before, edge)
     elif listing.marked[0]:
         end, edge = _list_marked_below(held, spots, possible, listed, k, before, edge)
     elif side == 0:
-        end, edge = _list_above(held.order, possible, listed, k, before, edge)
+        n_rows = held.ranks.shape[0]
+        end, edge = _list_above(order, slot_bytes, n_rows, possible, listed, k, before, edge)
     else:
-        end, edge = _list_below(held.order, possible, listed, k, before, edge)
+        end, edge = _list_below(order, slot_bytes, possible, listed, k, before, edge)
     listing.ends[side], listing.edges[side] = end, edge
     for i in range(min(before, end + 1), max(before + 1, end)):
         slot = np.uint64(listed[np.uint64(i)])

@@ -22,22 +22,26 @@ SEEN_OF_SEGMENT = 256  # of them, those that grow the tree,
 LEAST_STRIDE = 32  # but no more than one of so many
 DEEPEST_TREE = 16
 ROWS_SENT_AT_ONCE = 8192
-WORTH_SHARING = 4096  # points whose order is worth more than one thread
 
 Scale = tuple[Int, int]  # origin of the codes, and bits that coordinates have too many
 
 
-def order_points(points: Int, whole: int, leaf_size: int, threads: int = 1) -> Int:
-    """Return an order of points, the same for any number of threads.
+def order_rows(points: Int, rows: Int, whole: int, leaf_size: int) -> Int:
+    """Return an order of some of the points, that fit in a cache, by this thread alone.
 
     Every `whole` of them are a cluster, and within these every `leaf_size`.
     """
+    order = rows.copy()
+    halves.order_segment(points, order, *halves.scale(points), whole, leaf_size)
+    return order
+
+
+def order_points(points: Int, whole: int, leaf_size: int, threads: int = 1) -> Int:
+    """Return such an order of all points, the same for any number of threads."""
     n, scale = len(points), halves.scale(points)
     row_bytes = 2 * (points.shape[1] + halves.VECTOR)
     together = max(SEGMENT_BYTES // row_bytes, LEAST_SEGMENT)
-    if n < WORTH_SHARING:
-        order, segments = np.arange(n), [slice(0, n)]
-    elif n <= together:
+    if n <= together:
         order, segments = _quarters(points, scale, whole)
     else:
         order, segments = _by_tree(points, scale, whole, together, threads)
@@ -45,17 +49,14 @@ def order_points(points: Int, whole: int, leaf_size: int, threads: int = 1) -> I
     def finish(part: slice) -> None:
         halves.order_segment(points, order[part], *scale, whole, leaf_size)
 
-    if len(segments) == 1:
-        finish(segments[0])  # a block's points are put in order on its own thread
-    else:
-        map_threads(finish, segments, threads)
+    map_threads(finish, segments, threads)
     return order
 
 
 def _quarters(points: Int, scale: Scale, whole: int) -> tuple[Int, list[slice]]:
     """Return points in four segments that lie apart, and these."""
     order = np.arange(len(points))
-    quarter = -(-len(points) // (4 * whole)) * whole
+    quarter = max(1, -(-len(points) // (4 * whole))) * whole
     halves.order_segment(points, order, *scale, quarter, quarter)
     return order, cut_up(len(points), quarter)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from dshift.columns import bytes_of_slot
 from dshift.errors import PlanRefused
 from dshift.visited import LEAST_MEMO_BYTES, MEMO_PART, POINTS_A_SEED
 
@@ -30,9 +31,9 @@ RUNS_LEFT_A_THREAD = 4
 # Samples of a share of the labelling: worth a task.
 PART_SAMPLES = 16384
 PART_BYTES = 8 * 2**20
-# Of an index, for each coordinate: a code, a rank, a place in the order of its column, and whether
-# a run of equal values begins there.
-INDEX_BITS = 16 + 16 + 32 + 1
+# Of an index, for each coordinate: a code, a rank, and whether a run of equal values begins at a
+# place in the order of its column. The row at that place comes on top (`columns.bytes_of_slot`).
+INDEX_BITS = 16 + 16 + 1
 # Of the rows that are read at a time, as they are stored; some of them at a time become shares, and
 # are placed, moved and hashed. All of it is freed, but `malloc` keeps it: with float64 in a Zarr
 # store peaks were higher than with uint8 by 0.7 to 2.3 times what is read at a time, and by twice
@@ -40,9 +41,9 @@ INDEX_BITS = 16 + 16 + 32 + 1
 COPIES_WHILE_READING = 4
 COPIES_WHILE_SHARING = 4
 ROWS_SHARED_AT_ONCE = 2048
-# Of the points that a block stands at: where it began, those that the memo does not know, in the
-# order of their step, behind the trail, and what is put in order and follows.
-COPIES_OF_SEEDS = 5
+# Of the points that a block stands at: behind the trail, those whose end the memo knows or that a
+# trail begins anew with, and what is put in order.
+COPIES_OF_SEEDS = 3
 # Scratch of a thread that has an index, for each sample: lists, masks and members.
 SCRATCH_BYTES = 24
 # Of the points: what `malloc` keeps while they are read and indexed. Without it, the peak of
@@ -117,7 +118,8 @@ class Plan:
         if not self.indexed:
             return 0
         memo = max(LEAST_MEMO_BYTES, self.matrix_bytes // MEMO_PART)
-        index = self.n_samples * self.n_coords * INDEX_BITS // 8 + self.matrix_bytes // KEPT_PART
+        bits = INDEX_BITS + 8 * bytes_of_slot(self.n_samples)
+        index = self.n_samples * self.n_coords * bits // 8 + self.matrix_bytes // KEPT_PART
         scratch = (SCRATCH_BYTES * self.threads + BUILDING_BYTES) * self.n_samples
         return index + min(memo, self._walk_bytes * self.n_seeds) + scratch
 

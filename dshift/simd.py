@@ -144,6 +144,19 @@ def transpose_words(typingctx, words, first, masks, at):
 
 
 @intrinsic
+def load_four(typingctx, array, offset):
+    """Four bytes of a C-contiguous array of bytes, from `offset` on, the lowest first."""
+
+    def emit(context, builder, sig, args):
+        address = pointer(context, builder, sig.args[0], args[0], args[1])
+        four = builder.load(builder.bitcast(address, I32.as_pointer()))
+        four.align = 1
+        return builder.zext(four, I64)
+
+    return types.int64(array, types.int64), emit
+
+
+@intrinsic
 def prefetch(typingctx, array, offset):
     """Have the cache line of the element `offset` of a C-contiguous array fetched by and by."""
 

@@ -197,10 +197,9 @@ def seeds_share(stage: Stage, block: slice) -> Int:
 def climb_share(stage: Stage, block: slice) -> Climbed:
     """Climb from a block of seeds: a range of the stage's order."""
     seeds = stage.order[block]
-    points = stage.seed_points[seeds]
     if stage.index is None:
-        return climb(stage.field, points, seeds)
-    climbed = climb_together(stage.index, points, seeds, stage.memo)
+        return climb(stage.field, stage.seed_points[seeds], seeds)
+    climbed = climb_together(stage.index, stage.seed_points, seeds, stage.memo)
     # Only a seed of the caller's own can start where nobody reaches it.
     return climbed if stage.seed_index is not None else _unreached(stage.field, climbed)
 

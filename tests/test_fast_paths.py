@@ -209,7 +209,7 @@ def test_ranks_of_rare_members_are_marked(pulled: bool, rank_bits: int, monkeypa
     seeds = points[rng.permutation(len(points))[:60]]
     expected = slow_steps(field, seeds)
     np.testing.assert_array_equal(crowd.step_together(built, seeds), expected)
-    with built.scratch(1) as (nest, _):
+    with built.scratch(1) as nest:
         pass
     n_marked = 0
     for seed, end in zip(seeds, expected, strict=True):
@@ -235,7 +235,7 @@ def test_points_far_apart_do_not_share_lanes() -> None:
     field = even_field(points, 2**12)
     built = index.build_index(field)
     np.testing.assert_array_equal(crowd.step_together(built, points), slow_steps(field, points))
-    with built.scratch(len(points)) as (nest, _):
+    with built.scratch(len(points)) as nest:
         near = points[built.held.rows][:, 0] < 2**29
         bits = np.unpackbits(nest.lanes.listing.possible.view(np.uint8), bitorder="little")[
             : len(points)
@@ -263,8 +263,8 @@ def test_a_batch_of_points_far_apart_is_moved_in_runs() -> None:
     seeds = points[rng.permutation(len(points))[:200]]
     expected = slow_steps(field, seeds)
     moved = seeds.copy()
-    with built.scratch(len(seeds)) as (nest, _):
-        groups.step_points(built.held, nest, seeds, moved)
+    with built.scratch(len(seeds)) as nest:
+        groups.step_points(built.held, nest, moved)
     np.testing.assert_array_equal(moved, expected)
 
 
@@ -304,16 +304,37 @@ def test_points_that_are_alike_but_for_a_unit_have_distances_of_their_own() -> N
     step_both(field, seeds)
 
 
+def slots_of(held: Any, k: int) -> Any:
+    """The order of a column, as numbers."""
+    in_bytes = held.order[k].reshape(-1, held.slot_bytes).astype(np.int64)
+    return (in_bytes << (8 * np.arange(held.slot_bytes))).sum(axis=1)
+
+
+@pytest.mark.parametrize(("n_rows", "expected"), [(1, 2), (65_536, 2), (65_537, 3), (2**24 + 1, 4)])
+def test_slots_have_as_few_bytes_as_hold_them(n_rows: int, expected: int) -> None:
+    assert columns.bytes_of_slot(n_rows) == expected
+
+
+@pytest.mark.parametrize("slot_bytes", [2, 3, 4])
+@pytest.mark.parametrize("width", [2**10, 2**40])  # columns that are counted, and sorted
+def test_slots_in_any_number_of_bytes(slot_bytes: int, width: int, monkeypatch: Any) -> None:
+    monkeypatch.setattr(columns, "bytes_of_slot", lambda n_rows: slot_bytes)
+    points = clumps(2_000, 5, seed=7, width=width)
+    field = even_field(points, typical_distance(points))
+    assert index.build_index(field).held.order.shape == (5, 2_000 * slot_bytes)
+    step_both(field, points[:200])
+
+
 def test_columns_are_sorted_by_value() -> None:
     points = clumps(2_000, 4, seed=5, width=2**40)
     points[::7] = points[0]
     held = index.build_index(even_field(points, 2**30)).held
     for k in range(4):
-        values = points[held.rows[held.order[k]], k]
+        values = points[held.rows[slots_of(held, k)], k]
         assert (np.diff(values) >= 0).all()
         heads = np.unpackbits(held.heads[k].view(np.uint8), bitorder="little")[: len(points)]
         np.testing.assert_array_equal(heads, np.diff(values, prepend=values[0] - 1) > 0)
-        ranks = held.ranks[held.order[k], k]
+        ranks = held.ranks[slots_of(held, k), k]
         np.testing.assert_array_equal(ranks, np.searchsorted(values, values))
 
 
@@ -335,6 +356,10 @@ def test_data_of_any_size_are_of_one_type() -> None:
 def test_an_order_of_points_is_an_order(n: int, leaf: int) -> None:
     points = clumps(n, 3) if n else np.empty((0, 3), np.int64)
     np.testing.assert_array_equal(np.sort(ordering.order_points(points, 64, leaf)), np.arange(n))
+    rows = np.flatnonzero(np.arange(n) % 3)
+    order = ordering.order_rows(points, rows, 64, leaf)
+    np.testing.assert_array_equal(np.sort(order), rows)
+    assert order is not rows
 
 
 CLUMPS = np.arange(5 * ordering.LEAST_SEGMENT + 7) // 2 % 37  # in the rows' order, with a period
@@ -376,7 +401,7 @@ def test_points_that_are_looked_at_together_are_one_cluster() -> None:
     random = np.random.default_rng(4)
     clump = random.permutation(np.repeat(np.arange(22), 64))  # 22 is no power of two
     points = 2 * (random.integers(0, 2**40, (22, 5))[clump] + random.integers(0, 99, (1408, 5)))
-    order = ordering.order_points(index.read_only(points), 64, 4)
+    order = ordering.order_rows(index.read_only(points), np.arange(1408), 64, 4)
     assert all(len(set(clump[part])) == 1 for part in np.split(order, 22))
 
 
@@ -401,14 +426,13 @@ def test_scratch_is_lent_to_one_at_a_time() -> None:
     points = clumps(200, 3)
     built = index.build_index(even_field(points, typical_distance(points)))
     with built.scratch(10) as one, built.scratch(10) as other:
-        assert one.nest is not other.nest
+        assert one is not other
     with built.scratch(10) as again:
-        assert again.nest is one.nest or again.nest is other.nest
+        assert again is one or again is other
     with built.scratch(11) as longer:
-        assert longer.nest is again.nest
-        assert longer.page.shape == (11, 3)
+        assert longer is again
     with built.scratch(10_000) as larger:
-        assert len(larger.nest.groups.which) > len(one.nest.groups.which)
+        assert len(larger.groups.which) > len(one.groups.which)
 
 
 def test_a_trail_is_lent_to_one_at_a_time_and_is_empty() -> None:
@@ -455,12 +479,12 @@ def test_columns_are_counted_as_they_are_sorted(n: int, largest: int) -> None:
     codes = np.zeros((n_tiles * 64, 8), np.uint16)
     codes[:n, :5] = keys
     codes = np.ascontiguousarray(codes.reshape(n_tiles, 8, 8, 2, 4).transpose(0, 1, 3, 2, 4))
-    kinds: Any = ((5, n), np.uint32), ((5, n_tiles), np.uint64), ((n, 5), np.uint16)
+    kinds: Any = ((5, 3 * n), np.uint8), ((5, n_tiles), np.uint64), ((n, 5), np.uint16)
     found, expected = (tuple(np.empty(*kind) for kind in kinds) for _ in range(2))
     lows = np.zeros(5, np.int64)
-    columns.sort_columns(index.read_only(points), rows, lows, 2, 0, 5, 1, *expected)
+    columns.sort_columns(index.read_only(points), rows, lows, 2, 0, 5, 1, 3, *expected)
     for first, last in ((0, 4), (4, 5)):
-        columns.count_columns(codes, first, last, 1, *found)
+        columns.count_columns(codes, first, last, 1, 3, *found)
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -474,9 +498,10 @@ def test_columns_are_sorted_whatever_the_keys(bits: int, divisor: int) -> None:
     points[:, 1] = points[0, 1]  # nothing to sort
     points[:, 2] = points[random.integers(0, 300, 300), 2]  # ties
     rows, lows = random.permutation(300), points.min(axis=0)
-    order, ranks = np.empty((5, 300), np.uint32), np.empty((300, 5), np.uint16)
-    made = order, np.empty((5, 5), np.uint64), ranks
-    columns.sort_columns(index.read_only(points), rows, lows, divisor, 0, 5, 1, *made)
+    in_bytes, ranks = np.empty((5, 1200), np.uint8), np.empty((300, 5), np.uint16)
+    made = in_bytes, np.empty((5, 5), np.uint64), ranks
+    columns.sort_columns(index.read_only(points), rows, lows, divisor, 0, 5, 1, 4, *made)
+    order = in_bytes.view("<u4")
     expected = np.argsort(points[rows], axis=0, kind="stable")
     np.testing.assert_array_equal(order, expected.T)
     for k in range(5):
@@ -518,7 +543,7 @@ def test_places_of_a_rank(seed: int, n: int, n_values: int, data: st.DataObject)
         held = index.build_index(even_field(points, 2)).held
     found = np.empty((n, 3), np.int64)
     every_place(held, 0, found)
-    ranks = held.ranks[held.order[0], 0]
+    ranks = held.ranks[slots_of(held, 0), 0]
     np.testing.assert_array_equal(np.sort(ranks), ranks)
     for slot in range(n):
         places = np.flatnonzero(ranks == held.ranks[slot, 0])
@@ -545,7 +570,7 @@ def test_long_runs_of_equal_values(rank_bits: int, pulled: bool, monkeypatch: An
     expected = slow_steps(field, seeds)
     for _ in range(2):
         np.testing.assert_array_equal(crowd.step_together(built, seeds), expected)
-    with built.scratch(1) as (nest, _):
+    with built.scratch(1) as nest:
         pass
     for seed, end in zip(seeds, expected, strict=True):
         nest.lanes.span[0] = len(points) * rng.integers(0, 3)  # marked, or not

@@ -158,10 +158,13 @@ def test_bytes_of_the_reading_are_kept(n_rows: int) -> None:
 
 
 @pytest.mark.parametrize("n_coords", [0, 1, 64, 65])
-def test_an_index_holds_65_bits_for_each_coordinate(n_coords: int) -> None:
-    plan = make_plan(1000, n_coords, 0, threads=3, indexed=True)
-    around = 1000 * (3 * SCRATCH_BYTES + BUILDING_BYTES) + plan.matrix_bytes // KEPT_PART
-    assert plan.index_bytes == 125 * n_coords * 65 + around
+@pytest.mark.parametrize(("n", "bits"), [(1000, 49), (65_536, 49), (80_000, 57), (2**25, 65)])
+def test_an_index_holds_49_bits_or_more_for_each_coordinate(
+    n: int, bits: int, n_coords: int
+) -> None:
+    plan = make_plan(n, n_coords, 0, threads=3, indexed=True)
+    around = n * (3 * SCRATCH_BYTES + BUILDING_BYTES) + plan.matrix_bytes // KEPT_PART
+    assert plan.index_bytes == n * n_coords * bits // 8 + around
 
 
 def test_the_memo_is_part_of_the_index_and_bounded() -> None:
@@ -240,18 +243,18 @@ SMALL = Plan(2**20, 64, 2**20, threads=2, block_size=1024)
         (
             SMALL,
             Room("this process", 2**20),
-            "this fit needs 617.0 MiB in one process (512.0 MiB for 1,048,576 points of 64 "
-            "coordinates, 105.0 MiB to work with 2 threads). There are 1.0 MiB of memory left in "
+            "this fit needs 615.0 MiB in one process (512.0 MiB for 1,048,576 points of 64 "
+            "coordinates, 103.0 MiB to work with 2 threads). There are 1.0 MiB of memory left in "
             "this process. Use a machine or workers with more memory, fewer threads a worker, "
             "fewer samples, or coarser bins.",
         ),
         (
             replace(SMALL, indexed=True),
             Room("worker 3", 2**20, 2**30),
-            "this fit needs 617.0 MiB in one process (512.0 MiB for 1,048,576 points of 64 "
-            "coordinates, 105.0 MiB to work with 2 threads) without an index, and 826.7 MiB more "
+            "this fit needs 615.0 MiB in one process (512.0 MiB for 1,048,576 points of 64 "
+            "coordinates, 103.0 MiB to work with 2 threads) without an index, and 730.7 MiB more "
             "with one. There are 1.0 MiB of memory and 1.0 GiB of disk left in worker 3. Use a "
-            "machine or workers with more memory, or with 512.0 MiB of disk and 137.0 MiB of "
+            "machine or workers with more memory, or with 512.0 MiB of disk and 135.0 MiB of "
             "memory, fewer threads a worker, fewer samples, or coarser bins.",
         ),
     ],

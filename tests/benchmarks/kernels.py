@@ -272,7 +272,12 @@ def _steps(points: NDArray[np.int64]) -> tuple[int, Any]:
     nest = dshift.groups.make_nest(*points.shape, len(queries))
     moved = queries.copy()
     elements = len(queries) * points.size
-    return elements, lambda: dshift.groups.step_points(index.held, nest, queries, moved)
+
+    def step() -> None:
+        moved[:] = queries
+        dshift.groups.step_points(index.held, nest, moved)
+
+    return elements, step
 
 
 def _points(n: int, n_columns: int) -> NDArray[np.int64]:
