@@ -82,7 +82,7 @@ def peers_for(histograms: Histograms) -> Iterator[Peer]:
         fast = partial(_fast_hdbscan, **hierarchy)
         yield Peer("fast_hdbscan (L2, approximate)", fast, compiles=True)
         by_default = partial(_fast_hdbscan, min_cluster_size=use.min_cluster_size)
-        yield Peer("fast_hdbscan, `min_samples` by default", by_default, compiles=True)
+        yield Peer("fast_hdbscan, min_samples by default", by_default, compiles=True)
     yield Peer("SciPy cdist (cityblock), 1 thread", _all_distances)
 
 
