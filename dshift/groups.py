@@ -155,7 +155,7 @@ def step_points(held, nest, points):
 
     This one counts references to arrays, but only where it goes from batch to batch. What is done
     with a batch is written out: so all that is called for it is optimised at one level less, which
-    was a tenth of what the first fit compiles.
+    was a twelfth of the first fit.
     """
     groups, batch, chain, lanes = nest.groups, nest.batch, nest.chain, nest.lanes
     depth, start, stop = np.int64(0), np.int64(0), points.shape[0]
