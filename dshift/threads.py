@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 from dask.system import CPU_COUNT
 
+from dshift.compiling import compiled_beside
 from dshift.errors import BlockFailed, DshiftError
 from dshift.field import Loaded
 from dshift.metrics import Int, Points
@@ -133,7 +134,11 @@ class Threads:
     def __init__(
         self, job: Job, threads: int, loaded: Loaded | None = None, *, indexed: bool = True
     ) -> None:
-        self._stage = set_stage(job, loaded, indexed=indexed, threads=threads)
+        with ExitStack() as stack:
+            if indexed:
+                stack.enter_context(compiled_beside(threads))
+            self._stage = set_stage(job, loaded, indexed=indexed, threads=threads)
+            self._ends = stack.pop_all()
         self._own_seeds = job.seeds.rows is not None
         self.width = threads
 
@@ -180,4 +185,5 @@ class Threads:
         trace: TracebackType | None,
     ) -> None:
         """Let go of the points."""
+        self._ends.close()
         del self._stage

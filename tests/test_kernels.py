@@ -94,6 +94,11 @@ def python_calls(sources: dict[str, str]) -> list[str]:
         if isinstance(node, ast.FunctionDef) and kind_of(node) in ("inner", "inlined")
     }
     compiled = {id(part) for _, node in every if kind_of(node) for part in ast.walk(node)}
+    compiled |= {  # who has one compiled does not call it
+        id(node.value)
+        for _, node in every
+        if isinstance(node, ast.Attribute) and node.attr == "compile"
+    }
     imports = [(m, node) for m, node in every if isinstance(node, ast.ImportFrom)]
     imported: dict[str, dict[str, str]] = {module: {} for module in trees}
     for module, node in imports:
