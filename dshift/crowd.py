@@ -17,6 +17,7 @@ from dshift.index import Index, neighbours_among
 from dshift.metrics import Int
 from dshift.modes import unique_rows
 from dshift.shift import Climbed
+from dshift.simd import LANES
 from dshift.visited import POINTS_A_SEED, Memo, PointTable
 
 
@@ -144,9 +145,15 @@ def step_in_order(
     np.take(points, order, axis=0, out=moved)
     if len(order) == 0 or index.n_rows == 0 or index.n_columns == 0:
         return
-    with index.scratch(len(order)) as nest:
-        nest.groups.n_pairs[0] = 0
-        groups.step_points(index.held, nest, moved)
-        if stats is not None:
-            stats.n_points += len(order)
-            stats.n_pairs += int(nest.groups.n_pairs[0])
+    n_pairs = []
+
+    def step(part: slice) -> None:
+        with index.scratch(part.stop - part.start) as nest:
+            nest.groups.n_pairs[0] = 0
+            groups.step_points(index.held, nest, moved[part])
+            n_pairs.append(int(nest.groups.n_pairs[0]))
+
+    index.hands.share(step, len(order), LANES)
+    if stats is not None:
+        stats.n_points += len(order)
+        stats.n_pairs += sum(n_pairs)

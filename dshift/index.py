@@ -20,7 +20,7 @@ from dshift.groups import Nest, count_depths, make_nest
 from dshift.metrics import Int
 from dshift.ordering import order_points, order_rows
 from dshift.planning import cut_up
-from dshift.pool import map_threads
+from dshift.pool import Hands, map_threads
 from dshift.simd import EIGHT, LANES, QUAD, QUERIES, RANKS_AT_ONCE, whole_quads
 from dshift.visited import PointTable
 
@@ -61,6 +61,7 @@ class Index:
     held: Held
     spare: list[Nest] = field(default_factory=list)
     trails: list[PointTable] = field(default_factory=list)
+    hands: Hands = field(default_factory=Hands)  # threads that have no block left
 
     @property
     def n_rows(self) -> int:

@@ -163,7 +163,8 @@ class Threads:
                 named = name_seeds(seeds_share(self._stage, block), own=self._own_seeds)
                 raise block_failed(named, error, place) from error
 
-        done = map_threads(work, blocks, self.width, lambda outcome: on_done(outcome[1]))
+        hands = None if self._stage.index is None else self._stage.index.hands
+        done = map_threads(work, blocks, self.width, lambda outcome: on_done(outcome[1]), hands)
         return merge([climbed for climbed, _ in done])
 
     def map(

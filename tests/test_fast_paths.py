@@ -7,6 +7,8 @@ few members for sorting, many rows for ranks that several rows share, rare membe
 from __future__ import annotations
 
 import math
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numba
@@ -106,6 +108,29 @@ def step_both(field: Field, points: np.ndarray) -> None:
     """One step of all points, together and one by one."""
     built = index.build_index(field)
     np.testing.assert_array_equal(crowd.step_together(built, points), slow_steps(field, points))
+
+
+def test_free_threads_change_no_bit() -> None:
+    """One block of seeds, whose steps two other threads take part in."""
+    rng = np.random.default_rng(5)
+    points = 2 * rng.integers(0, 60, (900, 5)).cumsum(axis=1)
+    field = make_test_field(points, np.full(900, 90), np.ones(900, np.int64))
+    built, threads, met = index.build_index(field), set(), threading.Barrier(3)
+    step_points = crowd.groups.step_points
+
+    def step_and_tell(*args: Any) -> None:
+        if threading.get_ident() not in threads:
+            threads.add(threading.get_ident())
+            met.wait(timeout=60)
+        step_points(*args)
+
+    with ThreadPoolExecutor(2) as pool, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(crowd.groups, "step_points", step_and_tell)
+        built.hands.lend(pool, 2)
+        shared = crowd.climb_together(built, points, np.arange(900))
+    assert len(threads) == 3
+    ends = [shared.modes[m].tobytes() for m in shared.mode_of_seed]
+    assert list(zip(ends, shared.n_iter.tolist(), strict=True)) == slow(field, points)
 
 
 @given(fields())
