@@ -10,6 +10,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from dshift import kernels
 from dshift.edges import count_coords, segments_of
 from dshift.errors import InvalidInput
 from dshift.metrics import (
@@ -164,8 +165,9 @@ def _place_all(shares: Float, embedding: Embedding, threads: int) -> tuple[Point
 
 
 def _digest(points: Points) -> bytes:
-    rows = points.astype(points.dtype.newbyteorder("<"), copy=False)
-    return hashlib.blake2b(rows.reshape(-1).data, digest_size=16).digest()
+    hashes = np.empty(len(points), np.uint64)
+    kernels.hash_rows(points.view(np.int64), hashes)
+    return hashlib.blake2b(hashes.astype("<u8").tobytes(), digest_size=16).digest()
 
 
 def _fingerprint(points: Points, valid: NDArray[np.bool_], digests: list[bytes]) -> str:
