@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dshift.kernels import inner
+from dshift.kernels import code_distance, inlined, inner
 from dshift.simd import LANES, QUERIES, popcount, transpose_words, whole_quads
-from dshift.tiles import Alike, decide, enclose, encode_points, find_alike, make_alike
+from dshift.tiles import MANY_DOUBTS, Alike, decide, encode_points, find_alike, make_alike
 
 APART = 3  # points move together if they share at least this part of their members
 
@@ -30,16 +30,19 @@ class Batch(NamedTuple):
     common: Any  # (tiles,) uint64: members that all points have; all there are in other tiles
     members: Any  # (tiles, LANES) uint64: by place
     wanted: Any  # (tiles,) uint64: members of one lane
-    bounds: Any  # (LANES / 4 + 1,) int64: points of the parts of a batch
     sixteens: Any  # (4, p) uint16: codes of the centres of sixteen points each
     slack_of_sixteens: Any  # (4,) uint16: their radii
     fours: Any  # (16, p) uint16: the same for four points each
     slack_of_fours: Any  # (16,) uint16
     codes: Any  # (LANES, p) uint16: of the points themselves
     slack: Any  # (LANES,) uint16: what they lose to rounding
-    corners: Any  # (2, p) int64: of the box around some points
+    corners: Any  # (2, p) uint16: of the box around some of them
     alike: Alike  # columns in which all points are
     distances: Any  # (4, 64) uint16: of a tile's rows
+    doubts: Any  # (words,) uint64: rows of a tile that are in doubt for a lane
+    doubtful: Any  # (words,) int64: place of the tile * LANES + lane
+    doubt_slots: Any  # (rows,) int64: the same, row by row
+    doubt_places: Any  # (rows,) int64
     inside: Any  # (3, 4) uint64: rows of a tile that are inside for a sixteen, a four, a point
     unsure: Any  # (3, 4) uint64
     sizes: Any  # (2, LANES) int64: how many members, and how many of them the first lane has
@@ -56,16 +59,19 @@ def make_batch(n_rows: int, n_columns: int, common: Any) -> Batch:
         common=common,
         members=np.zeros((n_tiles, LANES), np.uint64),
         wanted=np.zeros(n_tiles, np.uint64),
-        bounds=np.zeros(LANES // QUERIES + 1, np.int64),
         sixteens=np.zeros((QUERIES, width), np.uint16),
         slack_of_sixteens=np.zeros(QUERIES, np.uint16),
         fours=np.zeros((LANES // QUERIES, width), np.uint16),
         slack_of_fours=np.zeros(LANES // QUERIES, np.uint16),
         codes=np.zeros((LANES, width), np.uint16),
         slack=np.zeros(LANES, np.uint16),
-        corners=np.zeros((2, n_columns), np.int64),
+        corners=np.zeros((2, width), np.uint16),
         alike=make_alike(n_columns),
         distances=np.zeros((QUERIES, LANES), np.uint16),
+        doubts=np.zeros(MANY_DOUBTS + LANES + 1, np.uint64),
+        doubtful=np.zeros(MANY_DOUBTS + LANES + 1, np.int64),
+        doubt_slots=np.zeros(MANY_DOUBTS + LANES * LANES, np.int64),
+        doubt_places=np.zeros(MANY_DOUBTS + LANES * LANES, np.int64),
         inside=np.zeros((3, QUERIES), np.uint64),
         unsure=np.zeros((3, QUERIES), np.uint64),
         sizes=np.zeros((2, LANES), np.int64),
@@ -73,13 +79,26 @@ def make_batch(n_rows: int, n_columns: int, common: Any) -> Batch:
 
 
 @inner
-def _enclose_parts(held, batch, points, n_together, n_parts, codes, slack):
-    """Codes of the centres of parts of so many points, and their radii."""
-    start, stop = batch.start[0], batch.start[0] + batch.n_lanes[0]
-    for part in range(n_parts + 1):
-        batch.bounds[part] = min(start + part * n_together, stop)
+def _enclose_parts(batch, n_together, centres, radii):
+    """Codes of the centres of parts of so many lanes, and their radii."""
+    codes, slack, n_lanes = batch.codes, batch.slack, batch.n_lanes[0]
     low, high = batch.corners[0], batch.corners[1]
-    enclose(held, points, batch.bounds[: n_parts + 1], low, high, codes, slack)
+    for part in range((n_lanes + n_together - 1) // n_together):
+        first = part * n_together
+        last = min(first + n_together, n_lanes)
+        for k in range(low.shape[0]):
+            low[k] = high[k] = codes[first, k]
+        for lane in range(first + 1, last):
+            for k in range(low.shape[0]):
+                low[k], high[k] = min(low[k], codes[lane, k]), max(high[k], codes[lane, k])
+        for k in range(low.shape[0]):
+            centres[part, k] = low[k] + np.uint16(high[k] - low[k]) // np.uint16(2)
+        radius = np.int64(0)
+        for lane in range(first, last):
+            # Points are within their slack of their codes.
+            away = code_distance(codes[lane], centres[part]) + np.int64(slack[lane])
+            radius = max(radius, away)
+        radii[part] = min(radius, 65535)
 
 
 @inner
@@ -93,12 +112,9 @@ def fill_batch(held, batch, points, start, stop, which, words, n_open):
         batch.places[tile] = n_open
     for i in range(n_open):
         batch.places[which[i]] = i
-    n_sixteens, n_fours = batch.sixteens.shape[0], batch.fours.shape[0]
-    sixteen, four = LANES // n_sixteens, LANES // n_fours
-    codes, slack = batch.sixteens, batch.slack_of_sixteens
-    _enclose_parts(held, batch, points, sixteen, n_sixteens, codes, slack)
-    _enclose_parts(held, batch, points, four, n_fours, batch.fours, batch.slack_of_fours)
     encode_points(held, points, start, stop, batch.codes, batch.slack)
+    _enclose_parts(batch, LANES // batch.sixteens.shape[0], batch.sixteens, batch.slack_of_sixteens)
+    _enclose_parts(batch, LANES // batch.fours.shape[0], batch.fours, batch.slack_of_fours)
     find_alike(batch.alike, batch.codes, stop - start)
     return decide(held, which, words, n_open, points, batch)
 
@@ -123,22 +139,32 @@ def end_of_run(batch, first, last):
     return last
 
 
-@inner
-def mark_rows(batch, first, last, masks, possible):
-    """Fill possible rows of lanes first..last - 1, and by place and row the lanes that have it.
+@inlined
+def _show(masks, tile, word):
+    """Set the masks of a tile to all lanes for the rows of a word, and to none for the others."""
+    for row in range(LANES):
+        has_it = np.int64((word >> np.uint64(row)) & np.uint64(1))
+        masks[tile * LANES + row] = np.uint64(-has_it)
 
-    What is marked of other lanes means nothing.
+
+@inlined
+def mark_rows(batch, first, last, masks, shown, mixed, possible):
+    """Fill possible rows of lanes first..last - 1, and by slot the lanes that have a row.
+
+    What is marked of other lanes means nothing. Tiles that the batch has settled stay as they were
+    for the last one, as a rule.
     """
     members, common, places, n_open = batch.members, batch.common, batch.places, batch.n_open[0]
-    for row in range(LANES):
-        masks[n_open * LANES + row] = ~_NONE
     for tile in range(places.shape[0]):
         place = places[tile]
         if place == n_open:
+            if mixed[tile] or shown[tile] != common[tile]:
+                _show(masks, tile, common[tile])
+                shown[tile], mixed[tile] = common[tile], False
             possible[tile] = common[tile]
             continue
         some = _NONE
         for lane in range(first, last):
             some |= members[place, lane]
-        possible[tile] = some
-        transpose_words(members, place * LANES, masks, place * LANES)
+        possible[tile], mixed[tile] = some, True
+        transpose_words(members, place * LANES, masks, tile * LANES)

@@ -18,7 +18,7 @@ import numpy as np
 
 from dshift.kernels import inlined, inner
 from dshift.simd import LANES, RANKS_AT_ONCE, lowest_bit, popcount, prefetch
-from dshift.simd_counts import count_rows
+from dshift.simd_counts import count_rows, lanes_changed
 
 STATES = 32  # that a chain remembers
 NEAR = 4  # a state is gone on from in place if it differs in less than this part of the members
@@ -110,14 +110,13 @@ def _count_heavy(held, tile, word, sign, bounds, size, below, lane):
             below[lane, 1, k] += pull * np.int64(held.ranks[slot, k] <= bounds[k])
 
 
-@inner
+@inlined
 def _count_word(held, bounds, tally, tile, before, after, size, below, lane):
     """Count, for a lane, the rows of a tile that entered and left since the lane before it."""
     entered, left = after & ~before, before & ~after
     size[lane, 0] += np.int64(popcount(entered)) - np.int64(popcount(left))
     if held.pulls.shape[0] == 0:
-        for column in range(0, below.shape[2], RANKS_AT_ONCE):
-            count_rows(held.ranks, tile, entered, left, bounds, column, tally, lane)
+        count_rows(held.ranks, tile, entered, left, bounds, tally, lane)
     else:
         _count_heavy(held, tile, entered, 1, bounds, size, below, lane)
         _count_heavy(held, tile, left, -1, bounds, size, below, lane)
@@ -139,7 +138,7 @@ def _fold(tally, below, first, last):
                 tally[lane, side, k] = 0
 
 
-@inner
+@inlined
 def _find_changes(known, batch, first, last, tiles, rows):
     """List the tiles in which any lane differs from what is known, and the rows; how many."""
     members, common, places, n_open = batch.members, batch.common, batch.places, batch.n_open[0]
@@ -156,7 +155,7 @@ def _find_changes(known, batch, first, last, tiles, rows):
     return n
 
 
-@inner
+@inlined
 def _fetch(ranks, tile, word):
     """Have the ranks of some rows of a tile fetched."""
     n_columns = ranks.shape[1]
@@ -167,7 +166,7 @@ def _fetch(ranks, tile, word):
             prefetch(ranks, slot * n_columns + min(column, n_columns - 1))
 
 
-@inner
+@inlined
 def _count_tiles(held, chain, state, batch, first, last, size, below):
     """Count what lanes have more than the one before them, and the first more than the state.
 
@@ -177,20 +176,22 @@ def _count_tiles(held, chain, state, batch, first, last, size, below):
     known, bounds, tally = chain.members[state], chain.bounds[state], chain.tally
     tiles, rows, ranks = chain.tiles, chain.rows, held.ranks
     n_tiles = _find_changes(known, batch, first, last, tiles, rows)
+    others = (~_NONE << np.uint64(first) << _ONE) & (~_NONE >> np.uint64(LANES - last))
     for i in range(n_tiles):
         if i + 1 < n_tiles:
             _fetch(ranks, np.int64(tiles[i + 1]), rows[i + 1])
         tile = np.int64(tiles[i])
         before, place = known[tile], places[tile]
-        if place == n_open:
-            _count_word(held, bounds, tally, tile, before, common[tile], size, below, first)
-            before = common[tile]
-        else:
-            for lane in range(first, last):
-                after = members[place, lane]
-                if after != before:
-                    _count_word(held, bounds, tally, tile, before, after, size, below, lane)
-                    before = after
+        changed = _ONE << np.uint64(first)
+        if place < n_open:
+            changed = lanes_changed(members, place * LANES, before) & others
+            changed |= np.uint64(members[place, first] != before) << np.uint64(first)
+        while changed != _NONE:
+            lane = lowest_bit(changed)
+            changed &= changed - _ONE
+            after = members[place, lane] if place < n_open else common[tile]
+            _count_word(held, bounds, tally, tile, before, after, size, below, lane)
+            before = after
         known[tile] = before
         if i % TALLIED == TALLIED - 1:
             _fold(tally, below, first, last)

@@ -84,7 +84,7 @@ def make_nest(n_rows: int, n_columns: int, n_points: int) -> Nest:
         groups=groups,
         batch=batch,
         chain=make_chain(n_rows, n_columns),
-        lanes=make_lanes(n_rows, n_columns, min(n_rows, 1 << 16), batch.places),
+        lanes=make_lanes(n_rows, n_columns, min(n_rows, 1 << 16)),
     )
 
 

@@ -10,15 +10,23 @@ from __future__ import annotations
 import numpy as np
 
 from dshift.kernels import inner, jit
+from dshift.simd import CODES_AT_ONCE
+from dshift.simd_distances import l1_of_rows
 
 SAMPLED = 64  # points among which two far ones are looked for
 MIXER = np.uint64(0x9E3779B97F4A7C15)  # takes the numbers of rows apart
-VECTOR = 16  # codes; rows are as long as whole vectors
 
-_CODE_BITS = 15
+_CODE_BITS = 15  # and fewer for many columns,
+_SUM_BITS = 16  # since these hold the sum of all vectors of a row: 32 bits took 1.6 times as long
 
 
 # ---------------------------------------------------------------- codes
+
+
+@inner
+def _padded(n_columns):
+    """Length of a code, with zeros behind the last column."""
+    return max(n_columns + CODES_AT_ONCE - 1, CODES_AT_ONCE) // CODES_AT_ONCE * CODES_AT_ONCE
 
 
 @jit
@@ -34,16 +42,12 @@ def scale(points):
     widest = np.int64(0)
     for k in range(n_columns):
         widest = max(widest, highs[k] - lows[k])
-    shift = 0
-    while widest >> shift >> _CODE_BITS > 0:
+    shift, bits = 0, _CODE_BITS
+    while bits > 1 and (_padded(n_columns) // CODES_AT_ONCE) << bits > 1 << _SUM_BITS:
+        bits -= 1
+    while widest >> shift >> bits > 0:
         shift += 1
     return lows, shift
-
-
-@inner
-def _padded(n_columns):
-    """Length of a code, with zeros behind the last column."""
-    return (n_columns + VECTOR - 1) // VECTOR * VECTOR
 
 
 @inner
@@ -60,16 +64,6 @@ def _narrow_rows(points, rows, lows, shift, codes):
         _narrow(points[rows[i]], lows, shift, codes[i])
 
 
-@inner
-def _distance(left, right):
-    """L1 distance of two codes."""
-    total = np.uint32(0)
-    for k in range(left.shape[0]):  # differences in 16 bits: twice as many at a time
-        away = np.uint16(max(left[k], right[k]) - min(left[k], right[k]))
-        total = np.uint32(total + np.uint32(away))
-    return np.int64(total)
-
-
 # ---------------------------------------------------------------- halves
 
 
@@ -81,7 +75,7 @@ def _far_pair(codes, order, start, stop):
     for _ in range(2):
         far, farthest = one, np.int64(-1)
         for i in range(start, stop, stride):
-            away = _distance(codes[one], codes[order[i]])
+            away = l1_of_rows(codes, one, codes, order[i])
             if away > farthest:
                 far, farthest = order[i], away
         other, one = one, far
@@ -118,8 +112,9 @@ def _halve(codes, order, keys, start, middle, stop):
     """Reorder a segment so that its halves are apart, and return what they are nearest to."""
     one, other = _far_pair(codes, order, start, stop)
     for i in range(start, stop):
-        code = codes[order[i]]
-        keys[i] = _distance(code, codes[one]) - _distance(code, codes[other])
+        keys[i] = l1_of_rows(codes, order[i], codes, one) - l1_of_rows(
+            codes, order[i], codes, other
+        )
     _select(keys, order, start, middle, stop)
     return one, other
 
@@ -166,7 +161,7 @@ def grow_tree(points, rows, lows, shift, depth):
     codes = np.zeros((rows.shape[0], _padded(points.shape[1])), np.uint16)
     _narrow_rows(points, rows, lows, shift, codes)
     order, keys = np.arange(rows.shape[0]), np.empty(rows.shape[0], np.int64)
-    pairs = np.empty((1 << depth, 2, codes.shape[1]), np.uint16)
+    pairs = np.empty((2 << depth, codes.shape[1]), np.uint16)
     bounds = np.empty(1 << depth, np.int64)
     ends = np.empty((2 << depth, 2), np.int64)
     ends[1, 0], ends[1, 1] = 0, rows.shape[0]
@@ -175,7 +170,7 @@ def grow_tree(points, rows, lows, shift, depth):
         middle = (start + stop) // 2
         one, other = _halve(codes, order, keys, start, middle, stop)
         for k in range(codes.shape[1]):
-            pairs[node, 0, k], pairs[node, 1, k] = codes[one, k], codes[other, k]
+            pairs[2 * node, k], pairs[2 * node + 1, k] = codes[one, k], codes[other, k]
         bounds[node] = keys[middle]
         for i in range(middle, stop):
             bounds[node] = min(bounds[node], keys[i])
@@ -188,13 +183,13 @@ def grow_tree(points, rows, lows, shift, depth):
 def send_down(points, first, last, lows, shift, pairs, bounds, leaf_of):
     """leaf_of[i] = the leaf of a tree where point i ends, for first <= i < last."""
     n_nodes = bounds.shape[0]
-    code = np.zeros((1, _padded(points.shape[1])), np.uint16)[0]
+    code = np.zeros((1, _padded(points.shape[1])), np.uint16)
     for i in range(first, last):
-        _narrow(points[i], lows, shift, code)
+        _narrow(points[i], lows, shift, code[0])
         # Points on a bound, which may be all there are, go either way.
         coins, node = np.uint64(i) * MIXER, 1
         while node < n_nodes:
-            key = _distance(code, pairs[node, 0]) - _distance(code, pairs[node, 1])
+            key = l1_of_rows(code, 0, pairs, 2 * node) - l1_of_rows(code, 0, pairs, 2 * node + 1)
             coins <<= np.uint64(1)
             right = key > bounds[node] or (key == bounds[node] and coins >> np.uint64(63) > 0)
             node = 2 * node + (1 if right else 0)

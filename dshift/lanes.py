@@ -2,13 +2,13 @@
 
 Each point is a *lane*. How many of its members lie below a bound near the medians is known, and how
 many have the very value of the bound: where data hold many equal values, such as zeros, that alone
-settles most lanes of most columns. For the others, a row has a word that says which lanes it is a
-member of. In the order of a column's values, the rows that are a member of any lane are listed
-outwards from the bound, and one pass over the list counts for all lanes: a lane ends where the
-members between the bound and the row are as many as its median needs. So a row is looked up once
-for 64 points, and rows far from the medians never.
+settles most lanes of most columns. For the others, a row has a mask that says which lanes it is a
+member of. In the order of a column's values, rows are looked at outwards from the bound, and one
+pass over them counts for all lanes: a lane ends where the members between the bound and the row are
+as many as its median needs. So a row is looked up once for 64 points, and rows far from the medians
+never.
 
-Where rows pull with weights, lanes walk along the list one by one.
+Where rows pull with weights, lanes walk along the rows one by one.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from dshift.columns import places_of, slot_at
 from dshift.crossing import BOTH, CROSSINGS, ONE, PASSED, find_together
 from dshift.few import medians_of_few, most_of_few, pull_of
 from dshift.heavy import find_heavy
-from dshift.kernels import inner
+from dshift.kernels import inlined, inner
 from dshift.listing import Listing, begin_list, clear_spots, has, make_listing, mark_spots
 from dshift.simd import LANES, popcount
 
-SPARSE = 2  # ranks are marked first if possible rows are fewer than this part of those looked at
+SPARSE = 8  # ranks are marked first if possible rows are fewer than this part of those looked at
 LONG = 64  # rows of a run that a bound stays at as long as any median is there
 ASIDE = 1 << 40  # more members than there can be
 
@@ -49,37 +49,35 @@ class Lanes(NamedTuple):
     ahead: Any  # (2, LANES) int64: members by which a lane is behind its medians, up and down
     counters: Any  # (2, LANES) uint16: the same, as far as it is counted at a time
     marks: Any  # (LANES,) uint8: which counts are medians
-    places: Any  # (CROSSINGS + 3,) int64: where rows are listed that are medians
-    words: Any  # (CROSSINGS + 3,) uint64: the lanes whose they are
-    values: Any  # (CROSSINGS + 3,) int64
+    crossed: Any  # (2 LANES,) uint64: by row of those counted at a time, the lanes that cross there
+    notes: Any  # (CROSSINGS + 3, 2) uint64: slots of rows that are medians, and of which lanes
     totals: Any  # (LANES,) int64: of the values of a lane's medians
     few: Any  # (3, most of few) int64: slots, values and pulls of members that are sorted
 
 
-def make_lanes(n_rows: int, n_columns: int, n_ranks: int, places: Any) -> Lanes:
-    """Return scratch; `places` are those of the batch."""
+def make_lanes(n_rows: int, n_columns: int, n_ranks: int) -> Lanes:
+    """Return scratch."""
     return Lanes(
         size=np.zeros((LANES, 2), np.int64),
         below=np.zeros((LANES, 2, n_columns), np.int64),
         unsettled=np.zeros(n_columns, np.int64),
         columns=np.zeros(n_columns + 1, np.int64),
         span=np.zeros(1, np.int64),
-        listing=make_listing(n_rows, n_columns, n_ranks, places),
+        listing=make_listing(n_rows, n_columns, n_ranks),
         middles=np.zeros((2, LANES), np.int64),
         aside=np.zeros(LANES, np.int64),
         halves=np.zeros(LANES, np.int64),
         ahead=np.zeros((2, LANES), np.int64),
         counters=np.zeros((2, LANES), np.uint16),
         marks=np.zeros(LANES, np.uint8),
-        places=np.zeros(CROSSINGS + 3, np.int64),
-        words=np.zeros(CROSSINGS + 3, np.uint64),
-        values=np.zeros(CROSSINGS + 3, np.int64),
+        crossed=np.zeros(2 * LANES, np.uint64),
+        notes=np.zeros((CROSSINGS + 3, 2), np.uint64),
         totals=np.zeros(LANES, np.int64),
         few=np.zeros((3, most_of_few(n_rows)), np.int64),
     )
 
 
-@inner
+@inlined
 def _count_unsettled(middles, below, unsettled, first, last):
     """How many medians of each column are not among the members at the bound."""
     for k in range(unsettled.shape[0]):
@@ -91,7 +89,7 @@ def _count_unsettled(middles, below, unsettled, first, last):
             unsettled[k] += np.int64(below[lane, 1, k] < upper)
 
 
-@inner
+@inlined
 def _take_value(value, first, last, k, walking, moved, start):
     """One value, for all lanes that walk."""
     for lane in range(first, last):
@@ -99,7 +97,7 @@ def _take_value(value, first, last, k, walking, moved, start):
             moved[start + lane, k] = value
 
 
-@inner
+@inlined
 def _take_values(totals, halves, first, last, k, walking, moved, start):
     """Midpoints of the medians of a column: sums of two, which are even, or one twice."""
     for lane in range(first, last):
@@ -107,12 +105,12 @@ def _take_values(totals, halves, first, last, k, walking, moved, start):
             moved[start + lane, k] = (totals[lane] << halves[lane]) >> 1
 
 
-@inner
+@inlined
 def _move_bound(held, chain, state, k, slot, before):
     """Move the bound of column k to a row, and count members: `before` it is their pull."""
     members = chain.members[state]
     rank, within, passed = np.int64(held.ranks[slot, k]), 0, False
-    begin, behind, alone = places_of(held, k, rank)
+    begin, behind, alone = places_of(held.heads, held.shift, held.ranks.shape[0], k, rank)
     for place in range(begin, behind):
         other = slot_at(held.order, held.slot_bytes, k, place)
         passed |= other == slot
@@ -126,19 +124,21 @@ def _move_bound(held, chain, state, k, slot, before):
     chain.values[state, k] = held.coords[held.rows[slot], k]
 
 
-@inner
-def _mark_possible(held, batch, listing, first, last, span):
+@inlined
+def _mark_possible(held, batch, lanes, first, last, n_columns):
     """Mark possible rows, and their ranks if they are rare: where lists looked at so many rows."""
-    mark_rows(batch, first, last, listing.masks, listing.possible)
+    listing = lanes.listing
+    masks, shown, mixed = listing.masks, listing.shown, listing.mixed
+    mark_rows(batch, first, last, masks, shown, mixed, listing.possible)
     n_possible = 0
     for tile in range(listing.possible.shape[0]):
         n_possible += np.int64(popcount(listing.possible[tile]))
-    listing.marked[0] = SPARSE * n_possible < span
+    listing.marked[0] = SPARSE * n_possible < lanes.span[0]
     if listing.marked[0]:
-        mark_spots(held.ranks, listing.possible, listing.spots)
+        mark_spots(held.ranks, listing.possible, lanes.columns, n_columns, listing.spots)
 
 
-@inner
+@inlined
 def _begin_lanes(held, batch, lanes, first, last, moved):
     """Set what medians have to reach, and return which lanes walk: few members are sorted.
 
@@ -166,7 +166,7 @@ def _begin_lanes(held, batch, lanes, first, last, moved):
     return walking, even
 
 
-@inner
+@inlined
 def _settle_columns(chain, state, lanes, first, last, walking, moved, start):
     """Take the value of the bound wherever it is the median of all lanes; how many are left.
 
@@ -197,21 +197,21 @@ def take_medians(held, chain, state, batch, lanes, first, last, moved):
     n_columns = _settle_columns(chain, state, lanes, first, last, walking, moved, start)
     if n_columns == 0:
         return
-    _mark_possible(held, batch, listing, first, last, lanes.span[0])
+    _mark_possible(held, batch, lanes, first, last, n_columns)
     moves_bound, n_looked = (walking >> np.uint64(at_last)) & _ONE != _NONE, 0
     for i in range(n_columns):
         k = lanes.columns[i]
         begin, end = begin_list(held, listing, k, np.int64(chain.bounds[state, k]))
-        alone, value = end > begin, np.int64(0)
+        alone, run = end > begin, slot_at(held.order, held.slot_bytes, k, begin)
         if alone:
-            value = held.coords[held.rows[slot_at(held.order, held.slot_bytes, k, begin)], k]
+            value = held.coords[held.rows[run], k]
             chain.runs[state, k], chain.values[state, k] = end - begin, value
         n_looked += listing.edges[1] - listing.edges[0]
         before = lanes.middles[0, at_last] - 1
         if held.pulls.shape[0] == 0:
-            slot, some = find_together(held, lanes, first, last, k, alone, value, walking, even)
+            slot, some = find_together(held, lanes, first, last, k, alone, run, walking, even)
         else:
-            slot, some, before = find_heavy(held, lanes, first, last, k, alone, walking)
+            slot, some, before = find_heavy(held, lanes, first, last, k, alone, begin, walking)
         _take_values(lanes.totals, lanes.halves, first, last, k, walking, moved, start)
         n_looked += listing.edges[0] - listing.edges[1]
         stays = end - begin > LONG and some
@@ -220,4 +220,4 @@ def take_medians(held, chain, state, batch, lanes, first, last, moved):
     lanes.span[0] = n_looked // moved.shape[1]
     if listing.marked[0]:
         lanes.span[0] <<= held.shift
-        clear_spots(listing.spots)
+        clear_spots(lanes.columns, n_columns, listing.spots)

@@ -1,11 +1,11 @@
-"""Compiled loops that list the rows of a column outwards from a run, of those that count.
+"""Compiled loops over the rows of a column outwards from a run, of those that count.
 
-In the order of a column's values, most rows are members of no point at hand. The list has the
-*possible* ones, as far out as medians lie: it grows when asked to, to one side or the other. In its
-middle one row stands for the run that it begins at, whose members were counted already.
-
-Rows are looked at one after the other. Where possible rows are rare, their ranks in all columns are
-marked first, in words of 64 ranks, and the list goes from mark to mark.
+In the order of a column's values, most rows are members of no point at hand. Where these are not
+too many, rows are looked at one after the other, in that order. Where the *possible* rows, which
+are members of any, are rare, their ranks in all columns are marked first, in words of 64 ranks, and
+a list goes from mark to mark, as far out as medians lie: it grows when asked to, to one side or the
+other. In its middle one row stands for the run that it begins at, whose members were counted
+already. Either way the rows have *places*, in the order or in the list, and are read by `Rows`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dshift.columns import places_of, slot_at
 from dshift.kernels import inlined, inner
 from dshift.simd import LANES, highest_bit, lowest_bit
 
-SCANNED = 64  # rows looked at for the list at a time
+LISTED_BYTES = 4  # of a slot in a list
 
 _ONE = np.uint64(1)
 _NONE = np.uint64(0)
@@ -28,30 +28,51 @@ class Listing(NamedTuple):
     """What may be listed, and the list of one column."""
 
     possible: Any  # (tiles,) uint64: rows that are a member of any lane
-    places: Any  # (tiles,) int64: where the rows of a tile have their masks
-    masks: Any  # (64 (tiles + 1),) uint64: by place and row, the lanes that it is a member of
+    masks: Any  # (64 tiles,) uint64: by slot, the lanes that a row is a member of
+    shown: Any  # (tiles,) uint64: rows whose masks are all lanes, the others' are none,
+    mixed: Any  # (tiles,) bool: but in these tiles
     spots: Any  # (p, words) uint64: ranks of possible rows, where these are few
     marked: Any  # (1,) bool: whether they are
-    listed: Any  # (2 (n + SCANNED) + 1,) int32: slots, outwards from the middle
-    present: Any  # (2 (n + SCANNED) + 1,) uint64: the lanes that they are members of
-    ends: Any  # (2,) int64: behind the last listed row upwards, and before the last downwards
-    edges: Any  # (2,) int64: the place, or rank to find marked, to look at next, up and down
+    listed: Any  # (2 n + 1,) int32: slots, outwards from the middle
+    as_bytes: Any  # (1, 4 (2 n + 1)) uint8: the same memory
+    starts: Any  # (2,) int64: the first place upwards of the run, and downwards
+    ends: Any  # (2,) int64: behind the last place upwards, and before the last downwards
+    edges: Any  # (2,) int64: what was not looked at yet, up and down: a place, or a marked rank
 
 
-def make_listing(n_rows: int, n_columns: int, n_ranks: int, places: Any) -> Listing:
-    """Return scratch; `places` are those of the batch."""
+def make_listing(n_rows: int, n_columns: int, n_ranks: int) -> Listing:
+    """Return scratch."""
     n_tiles = -(-n_rows // LANES)
+    listed = np.empty(2 * n_rows + 1, np.int32)
     return Listing(
         possible=np.zeros(n_tiles, np.uint64),
-        places=places,
-        masks=np.zeros((n_tiles + 1) * LANES, np.uint64),
+        masks=np.zeros(n_tiles * LANES, np.uint64),
+        shown=np.zeros(n_tiles, np.uint64),
+        mixed=np.zeros(n_tiles, np.bool_),
         spots=np.zeros((n_columns, -(-n_ranks // LANES)), np.uint64),
         marked=np.zeros(1, np.bool_),
-        listed=np.empty(2 * (n_rows + SCANNED) + 1, np.int32),
-        present=np.empty(2 * (n_rows + SCANNED) + 1, np.uint64),
+        listed=listed,
+        as_bytes=listed.view(np.uint8).reshape(1, -1),
+        starts=np.zeros(2, np.int64),
         ends=np.zeros(2, np.int64),
         edges=np.zeros(2, np.int64),
     )
+
+
+class Rows(NamedTuple):
+    """Slots by place, as `slot_at` reads them."""
+
+    slots: Any  # the order of the columns, or a list as bytes
+    slot_bytes: Any
+    column: Any
+
+
+@inlined
+def rows_of(held, listing, k):
+    """The rows that are looked at for column k."""
+    if listing.marked[0]:
+        return Rows(listing.as_bytes, LISTED_BYTES, np.int64(0))
+    return Rows(held.order, held.slot_bytes, np.int64(k))
 
 
 @inlined
@@ -62,49 +83,52 @@ def has(words, slot):
 
 
 @inner
-def mark_spots(ranks, possible, spots):
-    """Mark the ranks of the possible rows in all columns."""
+def mark_spots(ranks, possible, columns, n_columns, spots):
+    """Mark the ranks of the possible rows in the first `n_columns` of some columns."""
     for tile in range(possible.shape[0]):
         word = possible[tile]
         while word != _NONE:
             slot = tile * LANES + lowest_bit(word)
             word &= word - _ONE
-            for k in range(spots.shape[0]):
-                rank = np.int64(ranks[slot, k])
-                spots[k, rank >> 6] |= _ONE << np.uint64(rank & 63)
+            for i in range(n_columns):
+                rank = np.int64(ranks[slot, columns[i]])
+                spots[columns[i], rank >> 6] |= _ONE << np.uint64(rank & 63)
 
 
 @inner
-def clear_spots(spots):
-    """Take all marks away."""
-    for k in range(spots.shape[0]):
+def clear_spots(columns, n_columns, spots):
+    """Take all marks of these columns away."""
+    for i in range(n_columns):
         for word in range(spots.shape[1]):
-            spots[k, word] = _NONE
+            spots[columns[i], word] = _NONE
 
 
-@inner
+@inlined
 def begin_list(held, listing, k, rank):
-    """Begin the list at a rank of column k; its places if it is of one run, or twice the first.
+    """Begin at a rank of column k; its places in the order if it is of one run, or twice the first.
 
-    The list goes on around it. Where several runs have that rank, it goes upwards from the first of
-    their rows.
+    Rows are looked at around it. Where several runs have that rank, they are upwards from the first
+    of their rows.
     """
-    middle = listing.listed.shape[0] // 2
-    first, last, alone = places_of(held, k, rank)
-    listing.listed[middle] = slot_at(held.order, held.slot_bytes, k, first)
-    listing.present[middle] = _NONE
-    listing.ends[0], listing.ends[1] = middle + 1, middle - 1
+    first, last, alone = places_of(held.heads, held.shift, held.ranks.shape[0], k, rank)
+    last = last if alone else first
     if listing.marked[0]:
+        middle = listing.listed.shape[0] // 2
+        listing.listed[middle] = slot_at(held.order, held.slot_bytes, k, first)
+        listing.starts[0] = listing.ends[0] = middle + 1
+        listing.starts[1] = listing.ends[1] = middle - 1
         listing.edges[0], listing.edges[1] = rank + np.int64(alone), rank - 1
     else:
-        listing.edges[0], listing.edges[1] = last if alone else first, first - 1
-    return first, last if alone else first
+        listing.starts[0] = listing.edges[0] = last
+        listing.starts[1] = listing.edges[1] = first - 1
+        listing.ends[0], listing.ends[1] = held.ranks.shape[0], -1
+    return first, last
 
 
 @inlined
 def _list_rank(held, possible, listed, k, rank, step, end):
     """List the possible rows of a rank; the end of the list then."""
-    first, last, _ = places_of(held, k, rank)
+    first, last, _ = places_of(held.heads, held.shift, held.ranks.shape[0], k, rank)
     for i in range(last - first):
         place = first + i if step > 0 else last - 1 - i
         slot = slot_at(held.order, held.slot_bytes, k, place)
@@ -145,51 +169,13 @@ def _list_marked_below(held, spots, possible, listed, k, end, rank):
 
 
 @inlined
-def _list_above(order, slot_bytes, n_rows, possible, listed, k, end, edge):
-    """List rows among the next ones upwards; end of the list and next place then."""
-    before = end
-    while end == before and edge < n_rows:
-        for place in range(edge, min(edge + SCANNED, n_rows)):
-            slot = slot_at(order, slot_bytes, k, place)
-            listed[np.uint64(end)] = slot  # stays if the next line counts it
-            end += has(possible, slot)
-        edge += SCANNED
-    return end, edge
-
-
-@inlined
-def _list_below(order, slot_bytes, possible, listed, k, end, edge):
-    """Likewise, downwards."""
-    before = end
-    while end == before and edge >= 0:
-        for place in range(edge, max(edge - SCANNED, -1), -1):
-            slot = slot_at(order, slot_bytes, k, place)
-            listed[np.uint64(end)] = slot
-            end -= has(possible, slot)
-        edge -= SCANNED
-    return end, edge
-
-
-@inlined
 def list_more(held, listing, k, side):
     """List more rows upwards (side 0) or downwards; the end now, which moves unless all are."""
     possible, listed, spots = listing.possible, listing.listed, listing.spots
-    order, slot_bytes = held.order, held.slot_bytes
-    before, edge = listing.ends[side], listing.edges[side]
-    if listing.marked[0] and side == 0:
-        end, edge = _list_marked_above(held, spots, possible, listed, k, before, edge)
-    elif listing.marked[0]:
-        end, edge = _list_marked_below(held, spots, possible, listed, k, before, edge)
-    elif side == 0:
-        n_rows = held.ranks.shape[0]
-        end, edge = _list_above(order, slot_bytes, n_rows, possible, listed, k, before, edge)
+    end, edge = listing.ends[side], listing.edges[side]
+    if side == 0:
+        end, edge = _list_marked_above(held, spots, possible, listed, k, end, edge)
     else:
-        end, edge = _list_below(order, slot_bytes, possible, listed, k, before, edge)
+        end, edge = _list_marked_below(held, spots, possible, listed, k, end, edge)
     listing.ends[side], listing.edges[side] = end, edge
-    for i in range(min(before, end + 1), max(before + 1, end)):
-        slot = np.uint64(listed[np.uint64(i)])
-        place = np.uint64(listing.places[slot >> np.uint64(6)])
-        listing.present[np.uint64(i)] = listing.masks[
-            (place << np.uint64(6)) | (slot & np.uint64(63))
-        ]
     return end

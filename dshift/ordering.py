@@ -15,6 +15,7 @@ from dshift import halves
 from dshift.metrics import Int
 from dshift.planning import cut_up
 from dshift.pool import map_threads
+from dshift.simd import CODES_AT_ONCE
 
 SEGMENT_BYTES = 8 * 2**20  # of codes that an even tree leaves together at most
 LEAST_SEGMENT = 1024  # points, however wide
@@ -39,7 +40,7 @@ def order_rows(points: Int, rows: Int, whole: int, leaf_size: int) -> Int:
 def order_points(points: Int, whole: int, leaf_size: int, threads: int = 1) -> Int:
     """Return such an order of all points, the same for any number of threads."""
     n, scale = len(points), halves.scale(points)
-    row_bytes = 2 * (points.shape[1] + halves.VECTOR)
+    row_bytes = 2 * (points.shape[1] + CODES_AT_ONCE)
     together = max(SEGMENT_BYTES // row_bytes, LEAST_SEGMENT)
     if n <= together:
         order, segments = _quarters(points, scale, whole)

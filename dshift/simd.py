@@ -18,6 +18,7 @@ EIGHT, QUAD = 8, 4  # rows and columns of codes that are one vector
 QUERIES = 4  # query points per pass over rows, held in registers
 LARGEST_CODE = 2**15 - 1  # so that differences of codes fit in 16 bits with their sign
 RANKS_AT_ONCE = 32  # columns of a row of ranks: one cache line
+CODES_AT_ONCE = 32  # columns of a row of codes, where rows are ordered
 
 
 def whole_quads(n_columns: int) -> int:
@@ -60,6 +61,22 @@ def load(builder, vector, address):
 def word_of(builder, flags):
     """One bit a lane."""
     return builder.bitcast(flags, I64)
+
+
+def opaque(builder, word):
+    """A word of which the compiler forgets what it knew, so that it keeps to what is written."""
+    return builder.call(ir.InlineAsm(ir.FunctionType(I64, [I64]), "", "=r,0"), [word])
+
+
+def alone(module, name, kind):
+    """A function of the module of that name, and whether its body is still to be written.
+
+    Hot loops stand alone: amid a large function they would lack registers.
+    """
+    function = cgutils.get_or_insert_function(module, kind, f"dshift.{name}")
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    return function, not function.blocks
 
 
 @intrinsic

@@ -21,6 +21,7 @@ from dshift.simd import (
     QUAD,
     QUERIES,
     lowest_bit,
+    popcount,
     prefetch,
     whole_quads,
 )
@@ -29,6 +30,7 @@ from dshift.simd_distances import l1_tile, l1_tile_of_one, lanes_inside, lanes_o
 SIXTEEN = QUERIES * QUERIES  # points
 A_LINE = 8  # coordinates of a cache line
 FETCHED = 8 * A_LINE  # of a row; the machine goes on by itself
+MANY_DOUBTS = 192  # rows in doubt that wait to be decided, and those of one more tile
 TRIED = 32  # tiles after which it shows whether points are near enough to be looked at together
 
 _ONE = np.uint64(1)
@@ -190,12 +192,37 @@ def _look(held, tile, word, codes, slack, first, batch, inside, unsure):
     return n_pairs
 
 
+@inlined
+def _list_doubts(held, which, batch, n_words, n_rows):
+    """List the rows in doubt, which come from memory meanwhile: where they begin, and so whole.
+
+    One loop over the rows of all words: where it ends is foreseen wrongly as a rule.
+    """
+    words, whose = batch.doubts, batch.doubtful
+    slots, places = batch.doubt_slots, batch.doubt_places
+    n_columns, i, word = held.coords.shape[1], 0, words[0]
+    for row in range(n_rows):
+        place = whose[i]
+        slots[row] = np.int64(which[place // LANES]) * LANES + lowest_bit(word)
+        places[row] = place
+        source = held.rows[slots[row]] * n_columns
+        for k in range(0, min(n_columns, FETCHED), A_LINE):
+            prefetch(held.coords, source + k)
+        word &= word - _ONE
+        i += np.int64(word == _NONE)
+        word = words[i] if word == _NONE else word
+
+
 @inner
-def _settle(held, which, points, batch, i, lane, doubt):
-    """Add the rows of `doubt` in the i-th tile that are members of a lane, by exact distance."""
-    if doubt != _NONE:
-        point, tile = points[batch.start[0] + lane], np.int64(which[i])
-        batch.members[i, lane] |= nearer(held, point, tile, doubt)
+def _settle(held, which, points, batch, n_words, n_rows):
+    """Decide the rows in doubt by exact distance."""
+    _list_doubts(held, which, batch, n_words, n_rows)
+    slots, places, members = batch.doubt_slots, batch.doubt_places, batch.members
+    for doubt in range(n_rows):
+        slot, i, lane = slots[doubt], places[doubt] // LANES, places[doubt] % LANES
+        row = held.rows[slot]
+        away = exact_distance(points[batch.start[0] + lane], held.coords[row])
+        members[i, lane] |= np.uint64(away < held.thresholds[row]) << np.uint64(slot % LANES)
 
 
 @inner
@@ -209,9 +236,9 @@ def decide(held, which, words, n_listed, points, batch):
     """
     members, common, n_lanes = batch.members, batch.common, batch.n_lanes[0]
     inside, unsure = batch.inside, batch.unsure
+    doubts, doubtful = batch.doubts, batch.doubtful
     n_pairs, n_sixteens, n_fours = 0, 0, 0  # the last two: that settled all rows of a tile
-    # Rows in doubt come from memory while others are looked at, and are decided at the next doubt.
-    doubted_i, doubted_lane, doubted = 0, 0, _NONE
+    n_words, n_rows = 0, 0  # in doubt
     for i in range(n_listed):
         tile = np.int64(which[i])
         _measure_alike(held, tile, words[i], batch.codes, batch.alike)
@@ -246,36 +273,14 @@ def decide(held, which, words, n_listed, points, batch):
                 for lane in range(four, min(four + QUERIES, n_lanes)):
                     sure, doubt = inside[2, lane - four], unsure[2, lane - four]
                     members[i, lane] |= sure
-                    if doubt != _NONE:
-                        fetch_rows(held, tile, doubt)
-                        _settle(held, which, points, batch, doubted_i, doubted_lane, doubted)
-                        doubted_i, doubted_lane, doubted = i, lane, doubt
-    _settle(held, which, points, batch, doubted_i, doubted_lane, doubted)
+                    doubts[n_words], doubtful[n_words] = doubt, i * LANES + lane
+                    n_words += np.int64(doubt != _NONE)
+                    n_rows += np.int64(popcount(doubt))
+        if n_rows > MANY_DOUBTS:
+            _settle(held, which, points, batch, n_words, n_rows)
+            n_words, n_rows = 0, 0
+    _settle(held, which, points, batch, n_words, n_rows)
     return n_pairs
-
-
-@inner
-def fetch_rows(held, tile, word):
-    """Have the coordinates of the rows of `word` fetched: where they begin, and so all of them."""
-    n_columns = held.coords.shape[1]
-    while word != _NONE:
-        row = held.rows[tile * LANES + lowest_bit(word)]
-        word &= word - _ONE
-        for k in range(0, min(n_columns, FETCHED), A_LINE):
-            prefetch(held.coords, row * n_columns + k)
-
-
-@inner
-def nearer(held, point, tile, word):
-    """Word of the rows of `word` that are nearer than their threshold, by exact distance."""
-    found = _NONE
-    while word != _NONE:
-        lane = lowest_bit(word)
-        word &= word - _ONE
-        row = held.rows[tile * LANES + lane]
-        if exact_distance(point, held.coords[row]) < held.thresholds[row]:
-            found |= _ONE << np.uint64(lane)
-    return found
 
 
 @inner
@@ -303,61 +308,3 @@ def enclose(held, points, bounds, low, high, centres, slack):
         for j in range(start, stop):
             radius = max(radius, exact_distance(points[j], low))
         slack[s] = min((radius + held.unit - 1) // held.unit, 65535)
-
-
-# ---------------------------------------------------------------- visited points
-
-
-@inner
-def _hash(point):
-    """Mix each coordinate with its place, then add: no step waits for the one before it.
-
-    A chain of multiplications took nine times as long for 136 coordinates.
-    """
-    total = np.uint64(0)
-    for k in range(point.shape[0]):
-        mixed = np.uint64(point[k]) ^ (np.uint64(k + 1) * np.uint64(0x9E3779B97F4A7C15))
-        mixed *= np.uint64(0xFF51AFD7ED558CCD)
-        total += mixed ^ (mixed >> np.uint64(32))
-    total *= np.uint64(0xFF51AFD7ED558CCD)
-    return total ^ (total >> np.uint64(32))
-
-
-@inner
-def _same(left, right):
-    """Equality of two points."""
-    for k in range(left.shape[0]):
-        if left[k] != right[k]:
-            return False
-    return True
-
-
-@jit
-def find_points(points, stored, table, ids):
-    """ids[j] = place of points[j] in `stored`, or -1."""
-    mask = np.uint64(table.shape[0] - 1)
-    for j in range(points.shape[0]):
-        at = _hash(points[j]) & mask
-        ids[j] = -1
-        while table[at] >= 0:
-            if _same(stored[table[at]], points[j]):
-                ids[j] = table[at]
-                break
-            at = (at + _ONE) & mask
-
-
-@jit
-def store_points(points, stored, n_stored, table, ids):
-    """Like find_points, but appends what is new, for which there is room; how many are stored."""
-    mask = np.uint64(table.shape[0] - 1)
-    for j in range(points.shape[0]):
-        at = _hash(points[j]) & mask
-        while table[at] >= 0 and not _same(stored[table[at]], points[j]):
-            at = (at + _ONE) & mask
-        if table[at] < 0:
-            table[at] = n_stored
-            for k in range(points.shape[1]):  # assigning the row costs 2.5 s of compilation
-                stored[n_stored, k] = points[j, k]
-            n_stored += 1
-        ids[j] = table[at]
-    return n_stored

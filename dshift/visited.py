@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 
-from dshift import tiles
+from dshift import point_kernels
 from dshift.metrics import Int
 
 # The memo may hold a sixteenth of what the points hold. With an eighth, 106,695 first names peaked
@@ -27,7 +27,7 @@ class PointTable:
 
     def __init__(self, n_columns: int, capacity: int = 64) -> None:
         self._points = np.empty((capacity, n_columns), np.int64)
-        self._table = np.full(4 << (capacity - 1).bit_length(), -1, np.int64)
+        self._table = np.full(4 << (capacity - 1).bit_length(), point_kernels.EMPTY)
         self.size = 0
 
     @property
@@ -38,14 +38,14 @@ class PointTable:
     def find(self, points: Int) -> Int:
         """Return the numbers of `points`, -1 where they are new."""
         ids = np.empty(points.shape[0], np.int64)
-        tiles.find_points(points, self._points, self._table, ids)
+        point_kernels.find_points(points, self._points, self._table, ids)
         return ids
 
     def add(self, points: Int) -> Int:
         """Return the numbers of `points`, the new ones appended."""
         self._make_room(self.size + points.shape[0])
         ids = np.empty(points.shape[0], np.int64)
-        self.size = tiles.store_points(points, self._points, self.size, self._table, ids)
+        self.size = point_kernels.store_points(points, self._points, self.size, self._table, ids)
         return ids
 
     def room(self, count: int) -> Int:
@@ -60,7 +60,7 @@ class PointTable:
     def clear(self) -> None:
         """Forget all points, and keep the room for as many."""
         self.size = 0
-        self._table.fill(-1)
+        self._table.fill(point_kernels.EMPTY)
 
     def _make_room(self, needed: int) -> None:
         if needed <= self._points.shape[0]:
@@ -69,9 +69,9 @@ class PointTable:
         points = np.empty((capacity, self._points.shape[1]), np.int64)
         points[: self.size] = self.points
         self._points = points
-        self._table = np.full(4 << (capacity - 1).bit_length(), -1, np.int64)
+        self._table = np.full(4 << (capacity - 1).bit_length(), point_kernels.EMPTY)
         ids = np.empty(self.size, np.int64)
-        tiles.store_points(points[: self.size], points, 0, self._table, ids)
+        point_kernels.store_points(points[: self.size], points, 0, self._table, ids)
 
 
 class Memo:

@@ -26,10 +26,10 @@ from dshift import (
     groups,
     halves,
     index,
-    listing,
     ordering,
     shift,
     simd,
+    simd_lanes,
     tiles,
 )
 from dshift.field import Field
@@ -207,7 +207,7 @@ def test_ranks_are_shared(pulled: bool, monkeypatch: Any) -> None:
     field = even_field(points, typical_distance(points), pulls)
     built = index.build_index(field)
     assert built.held.shift > 4
-    assert len(points) > 8 * listing.SCANNED
+    assert len(points) > 8 * simd_lanes.ROWS_CROSSED
     rng = np.random.default_rng(3)
     seeds = points[rng.permutation(len(points))[:60]]
     expected = slow_steps(field, seeds)
@@ -327,6 +327,19 @@ def test_points_that_are_alike_but_for_a_unit_have_distances_of_their_own() -> N
     seeds = np.full((64, 8), 2)
     seeds[:, :3] += rng.integers(0, 2, (64, 3))
     step_both(field, seeds)
+
+
+@pytest.mark.parametrize("pulled", [False, True])
+def test_all_rows_are_in_doubt_where_one_far_row_makes_codes_coarse(pulled: bool) -> None:
+    """More of them in a tile than wait to be decided."""
+    rng = np.random.default_rng(9)
+    points = 2 * rng.integers(0, 2**10, (700, 6))
+    points[-1] += 2**50
+    pulls = rng.integers(1, 9, len(points)) if pulled else None
+    field = even_field(points, typical_distance(points[:-1]), pulls)
+    assert index.build_index(field).held.unit > 2**20
+    assert simd.LANES**2 > tiles.MANY_DOUBTS
+    step_both(field, points[:130])
 
 
 def slots_of(held: Any, k: int) -> Any:
@@ -473,6 +486,26 @@ def test_a_trail_is_lent_to_one_at_a_time_and_is_empty() -> None:
         assert (again.find(points) == -1).all()
 
 
+def test_points_with_half_a_hash_in_common_are_told_apart() -> None:
+    """Of two million numbers some hundred pairs have it, and also their place in a small table."""
+    numbers = np.arange(2**21, dtype=np.uint64)
+    mixed = (numbers ^ np.uint64(0x9E3779B97F4A7C15)) * np.uint64(0xFF51AFD7ED558CCD)
+    hashes = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0xFF51AFD7ED558CCD)
+    hashes ^= hashes >> np.uint64(32)
+    alike = (hashes >> np.uint64(32) << np.uint64(2)) | (hashes & np.uint64(3))
+    order = np.argsort(alike)
+    pairs = np.flatnonzero(np.diff(alike[order]) == 0)
+    assert len(pairs) > 50
+    for place in pairs:
+        points = order[place : place + 2, None]
+        table = PointTable(1, 1)
+        assert table.add(points[:1]).tolist() == [0]
+        assert table.find(points).tolist() == [0, -1]
+        other = PointTable(1, 2)
+        assert other.add(points).tolist() == [0, 1]
+        assert other.find(points[::-1]).tolist() == [1, 0]
+
+
 @pytest.mark.parametrize("capacity", [4, 64])
 def test_points_put_behind_a_trail_are_kept_once(capacity: int) -> None:
     """As if they had been added; also where room has to be made first."""
@@ -522,6 +555,8 @@ def test_columns_are_sorted_whatever_the_keys(bits: int, divisor: int) -> None:
     points = np.array([3, 5, 7, 11, 13]) + divisor * random.integers(0, n_keys, (300, 5))
     points[:, 1] = points[0, 1]  # nothing to sort
     points[:, 2] = points[random.integers(0, 300, 300), 2]  # ties
+    points[:299, 3] = 11 + (points[:299, 3] - 11) // (divisor << 23) * divisor
+    points[299, 3] = 11 + divisor * (n_keys - 1)  # so that the highest digits order nothing else
     rows, lows = random.permutation(300), points.min(axis=0)
     in_bytes, ranks = np.empty((5, 1200), np.uint8), np.empty((300, 5), np.uint16)
     made = in_bytes, np.empty((5, 5), np.uint64), ranks
@@ -552,7 +587,9 @@ def test_a_common_divisor_is_the_greatest(seed: int, divisor: int) -> None:
 def every_place(held: Any, k: int, out: Any) -> None:
     for slot in range(len(out)):
         rank = np.int64(held.ranks[slot, k])
-        out[slot, 0], out[slot, 1], alone = columns.places_of(held, k, rank)
+        n_rows = held.ranks.shape[0]
+        found = columns.places_of(held.heads, held.shift, n_rows, k, rank)
+        out[slot, 0], out[slot, 1], alone = found
         out[slot, 2] = int(alone)
 
 

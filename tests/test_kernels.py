@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import dshift
-from dshift import kernels, simd, simd_counts, simd_distances, tiles
+from dshift import halves, index, kernels, simd, simd_counts, simd_distances, simd_lanes, tiles
 
 
 def both(kernel: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
@@ -132,51 +132,70 @@ def test_shares_are_rounded_to_the_grid_in_place(ratios: np.ndarray) -> None:
         np.testing.assert_array_equal(bits, expected)
 
 
-@pytest.mark.parametrize("masks", [True, False])
+@pytest.mark.parametrize("registers", [True, False])
 @pytest.mark.parametrize("step", [1, -1])
 @pytest.mark.parametrize("farthest", [30, 130, 30_000])
+@pytest.mark.parametrize("slot_bytes", [2, 3, 4])
 def test_lanes_cross_where_they_have_counted_enough(
-    masks: bool, step: int, farthest: int, monkeypatch: pytest.MonkeyPatch
+    registers: bool, step: int, farthest: int, slot_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With registers for masks and without: the same rows, lanes and counts as one by one."""
-    monkeypatch.setattr(simd_counts, "_has_mask_registers", lambda: masks)
-    most = simd_counts.ROWS_CROSSED
+    """With registers for masks and without: the same lanes and counts as row by row."""
+    monkeypatch.setattr(simd_lanes, "_has_mask_registers", lambda: registers)
+    most = simd_lanes.ROWS_CROSSED
 
     @numba.njit
-    def cross(rows: Any, first: int, last: int, counts: Any, marks: Any, notes: Any, n: int) -> int:
-        places, words = notes
-        return simd_counts.find_crossings(
-            rows, first, last, step, counts, 1, marks, places, words, n
+    def cross(slots: Any, column: int, first: int, last: int, masks: Any, told: Any) -> None:
+        counts, marks, crossed = told
+        simd_lanes.find_crossings(
+            slots, slot_bytes, column, first, last, step, masks, counts, 1, marks, crossed
         )
 
     random = np.random.default_rng(1)
-    present = random.integers(0, 2**64, 300, np.uint64, endpoint=False)
+    n_slots = 300
+    masks = random.integers(0, 2**64, n_slots, np.uint64, endpoint=False)
+    order = np.stack([random.permutation(n_slots) for _ in range(3)])
+    in_bytes = order.astype("<u4")[:, :, None].view(np.uint8)[:, :, :slot_bytes]
+    spared = np.append(in_bytes.ravel(), random.integers(0, 256, 4 - slot_bytes, np.uint8))
+    slots = spared[: 3 * n_slots * slot_bytes].reshape(3, -1)
     lanes = random.integers(-farthest, 3, 64)
     counts = np.stack([np.zeros(64), lanes]).astype(np.int16).view(np.uint16)
     both = random.integers(0, 2, 64)  # cross at 1 as well
     marks = (0xFF - both).astype(np.uint8)
     expected = []
-    rows = range(20, 20 + most) if step > 0 else range(19 + most, 19, -1)
-    for row in rows:
-        counted = np.array([(int(present[row]) >> lane) & 1 == 1 for lane in range(64)])
+    places = range(n_slots - most, n_slots) if step > 0 else range(most - 1, -1, -1)
+    for place in places:
+        mask = int(masks[order[2, place]])
+        counted = np.array([(mask >> lane) & 1 == 1 for lane in range(64)])
         lanes += counted
         crossed = np.flatnonzero(counted & ((lanes == 0) | (lanes == both)))
-        if len(crossed):
-            expected.append((row, sum(1 << lane for lane in crossed.tolist())))
-    assert expected or farthest > most
-    notes = np.full(200, 5), np.full(200, 5, np.uint64)
-    n_found = cross(present, rows[0], rows[-1] + step, counts, marks, notes, 2)
-    assert list(zip(notes[0][2:n_found], notes[1][2:n_found], strict=True)) == expected
-    assert (notes[0][:2] == 5).all()
+        expected.append(sum(1 << lane for lane in crossed.tolist()))
+    assert any(expected) or farthest > most
+    crossed = np.full(most + 1, 5, np.uint64)
+    cross(slots, 2, places[0], places[-1] + step, masks, (counts, marks, crossed))
+    assert crossed.tolist() == [*expected, 5]
     np.testing.assert_array_equal(counts[1].view(np.int16), lanes)
     assert not counts[0].any()
-    assert cross(present, 5, 5, counts, marks, notes, 7) == 7
+
+
+def test_words_that_are_set_and_words_that_change() -> None:
+    @numba.njit
+    def look(words: Any, before: Any) -> Any:
+        return simd_lanes.which_set(words, 3), simd_counts.lanes_changed(words, 3, before)
+
+    random = np.random.default_rng(3)
+    words = random.integers(0, 2, 70, np.uint64) * np.uint64(2**40)
+    own = words[3:67].tolist()
+    for before in (0, 2**40):
+        which, changed = look(words, np.uint64(before))
+        assert which == sum(1 << lane for lane, word in enumerate(own) if word)
+        steps = zip([before, *own], own, strict=False)
+        assert changed == sum(1 << lane for lane, (one, word) in enumerate(steps) if one != word)
 
 
 def test_lanes_below_a_limit_are_a_word() -> None:
     @numba.njit
     def less(counts: Any, limit: int) -> Any:
-        return simd_counts.lanes_less(counts, 1, limit)
+        return simd_lanes.lanes_less(counts, 1, limit)
 
     counts = np.random.default_rng(2).integers(-2, 3, (2, 64)).astype(np.int16)
     for limit in (-1, 0, 1):
@@ -184,20 +203,22 @@ def test_lanes_below_a_limit_are_a_word() -> None:
         assert less(counts.view(np.uint16), limit) == expected
 
 
-@pytest.mark.parametrize("n", [0, 1, 9])
+@pytest.mark.parametrize("n", [1, 2, 9])
 def test_values_are_added_to_the_lanes_of_their_words(n: int) -> None:
     @numba.njit
-    def add(values: Any, words: Any, n: int, totals: Any) -> None:
-        simd_counts.add_to_lanes(values, words, n, totals)
+    def add(coords: Any, rows: Any, notes: Any, n: int, totals: Any) -> None:
+        simd_lanes.add_to_lanes(coords, rows, 2, notes, n, totals)
 
     random = np.random.default_rng(n)
-    values = random.integers(-(2**60), 2**60, 10)
-    words = random.integers(0, 2**64, 10, np.uint64, endpoint=False)
+    coords = random.integers(-(2**60), 2**60, (20, 3))
+    rows = random.permutation(20)
+    notes = random.integers(0, 2**64, (10, 2), np.uint64, endpoint=False)
+    notes[:, 0] %= np.uint64(20)
     totals = random.integers(-100, 100, 64)
-    expected = totals.copy()
-    for value, word in zip(values[:n], words.tolist(), strict=False):
-        expected += [value * (word >> lane & 1) for lane in range(64)]
-    add(values, words, n, totals)
+    expected = np.zeros(64, np.int64)
+    for slot, word in notes[:n].tolist():
+        expected += [int(coords[rows[slot], 2]) * (word >> lane & 1) for lane in range(64)]
+    add(coords, rows, notes, n, totals)
     np.testing.assert_array_equal(totals, expected)
 
 
@@ -253,14 +274,34 @@ def test_quads_of_columns_in_which_points_are_alike_are_listed(constant: Sequenc
     assert sorted(alike.others[: alike.n[0]].tolist() + expected) == [0, 1, 2]
 
 
+@pytest.mark.parametrize("n_columns", [0, 1, 32, 33, 136, 2_000])
+def test_distances_of_rows_whose_codes_leave_room_for_their_sum(n_columns: int) -> None:
+    """Of points as far apart as can be, so that one bit more would be too many."""
+
+    @numba.njit
+    def measure(left: Any, right: Any) -> int:
+        return simd_distances.l1_of_rows(left, 1, right, 2)
+
+    points = index.read_only(np.stack([np.zeros(n_columns), np.full(n_columns, 2**40)]).astype(int))
+    lows, shift = halves.scale(points)
+    width = max(-(-n_columns // simd.CODES_AT_ONCE), 1) * simd.CODES_AT_ONCE
+    left, right = np.zeros((2, width), np.uint16), np.zeros((3, width), np.uint16)
+    right[2, :n_columns] = (points[1] - lows) >> shift
+    random = np.random.default_rng(n_columns)
+    for _ in range(3):
+        expected = np.abs(left[1].astype(int) - right[2].astype(int)).sum()
+        assert measure(left, right) == expected
+        left[1, :n_columns] = random.permutation(right[2, :n_columns])
+        right[2, :n_columns] = random.integers(0, int(right[2].max()) + 1, n_columns)
+
+
 @pytest.mark.parametrize("n_columns", [1, 31, 32, 33, 70])
 def test_rows_that_enter_and_leave_are_counted(n_columns: int) -> None:
     """Below the bounds, and at them too, in one lane; other lanes stay as they are."""
 
     @numba.njit
     def count(ranks: Any, tile: int, entered: Any, left: Any, bounds: Any, counts: Any) -> None:
-        for column in range(0, n_columns, simd.RANKS_AT_ONCE):
-            simd_counts.count_rows(ranks, tile, entered, left, bounds, column, counts, 5)
+        simd_counts.count_rows(ranks, tile, entered, left, bounds, counts, 5)
 
     random = np.random.default_rng(n_columns)
     padded = -(-n_columns // simd.RANKS_AT_ONCE) * simd.RANKS_AT_ONCE
@@ -310,3 +351,35 @@ def test_inner_functions_cannot_make_arrays() -> None:
 
     with pytest.raises(numba.core.errors.NumbaError, match=r"function empty"):
         call()
+
+
+@pytest.mark.parametrize("n_columns", [0, 1, 5])
+def test_hashes_of_rows_are_those_of_any_language(n_columns: int) -> None:
+    """As numbers of 64 bits have them: what a store keeps must not change with the compiler."""
+    random = np.random.default_rng(n_columns)
+    rows = random.integers(-(2**63), 2**63, (4, n_columns), np.int64, endpoint=False)
+    hashes = np.full(4, 7, np.uint64)
+    kernels.hash_rows(rows, hashes)
+    modulus = 2**64
+    for row, found in zip(rows.tolist(), hashes.tolist(), strict=True):
+        total = 0
+        for k, entry in enumerate(row):
+            mixed = (entry % modulus) ^ ((k + 1) * 0x9E3779B97F4A7C15 % modulus)
+            mixed = (mixed ^ mixed >> 33) * 0xFF51AFD7ED558CCD % modulus
+            mixed = (mixed ^ mixed >> 29) * 0xC4CEB9FE1A85EC53 % modulus
+            total += mixed ^ mixed >> 32
+        assert found == total % modulus
+
+
+@given(st.integers(0, 2**32), st.sampled_from([1, 2**20, 2**63]))
+def test_no_two_rows_have_one_hash(seed: int, width: int) -> None:
+    """Rows that differ by a sign, by an order, or by one bit, as data do that were altered."""
+    random = np.random.default_rng(seed)
+    row = random.integers(1, width, 6, endpoint=width < 2**63)
+    flips = row.view(np.float64) * np.array([1.0, -1.0])[random.integers(0, 2, (20, 6))]
+    bits = row ^ (1 << random.integers(0, 63, (20, 1)) * random.integers(0, 2, (20, 6)))
+    orders = np.array([random.permutation(row) for _ in range(20)])
+    rows = np.unique(np.concatenate([row[None], flips.view(np.int64), bits, orders]), axis=0)
+    hashes = np.empty(len(rows), np.uint64)
+    kernels.hash_rows(rows, hashes)
+    assert len(set(hashes.tolist())) == len(rows)
