@@ -126,9 +126,7 @@ def _sort_column(keys, largest, words, spare, starts):
     if _insert(spare if swapped else words, keys):
         return swapped
     # Otherwise all digits are gone through, from the lowest, 32 bits of the keys at a time.
-    for slot in range(n):
-        words[slot] = np.uint64(slot)
-    swapped = False
+    # Whatever was moved until here, rows of one key are in the order of their slots.
     for begin in range(0, bits, _KEY_BITS):
         source = spare if swapped else words
         for i in range(n):

@@ -556,6 +556,7 @@ def test_columns_are_sorted_whatever_the_keys(bits: int, divisor: int) -> None:
     points[:, 1] = points[0, 1]  # nothing to sort
     points[:, 2] = points[random.integers(0, 300, 300), 2]  # ties
     points[:299, 3] = 11 + (points[:299, 3] - 11) // (divisor << 23) * divisor
+    points[:150, 3] = points[149:299, 3]  # ties there too
     points[299, 3] = 11 + divisor * (n_keys - 1)  # so that the highest digits order nothing else
     rows, lows = random.permutation(300), points.min(axis=0)
     in_bytes, ranks = np.empty((5, 1200), np.uint8), np.empty((300, 5), np.uint16)
