@@ -2,9 +2,9 @@
 
 In the order of a column's values, most rows are members of no point at hand. Where these are not
 too many, rows are looked at one after the other, in that order. Where the *possible* rows, which
-are members of any, are rare, their ranks in all columns are marked first, in words of 64 ranks, and
-a list goes from mark to mark, as far out as medians lie: it grows when asked to, to one side or the
-other. In its middle one row stands for the run that it begins at, whose members were counted
+are members of any, are rare, their ranks in the columns at hand are marked, in words of 64 ranks,
+and a list goes from mark to mark, as far out as medians lie: it grows when asked to, to one side or
+the other. In its middle one row stands for the run that it begins at, whose members were counted
 already. Either way the rows have *places*, in the order or in the list, and are read by `Rows`.
 """
 
