@@ -11,9 +11,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dshift.kernels import code_distance, inlined, inner
+from dshift.kernels import inlined, inner
 from dshift.simd import LANES, QUERIES, popcount, transpose_words, whole_quads
-from dshift.tiles import MANY_DOUBTS, Alike, decide, encode_points, find_alike, make_alike
+from dshift.tiles import (
+    MANY_DOUBTS,
+    Alike,
+    Coded,
+    are_near,
+    decide,
+    enclose,
+    find_alike,
+    make_alike,
+    make_coded,
+)
 
 APART = 3  # points move together if they share at least this part of their members
 
@@ -30,12 +40,9 @@ class Batch(NamedTuple):
     common: Any  # (tiles,) uint64: members that all points have; all there are in other tiles
     members: Any  # (tiles, LANES) uint64: by place
     wanted: Any  # (tiles,) uint64: members of one lane
-    sixteens: Any  # (4, p) uint16: codes of the centres of sixteen points each
-    slack_of_sixteens: Any  # (4,) uint16: their radii
-    fours: Any  # (16, p) uint16: the same for four points each
-    slack_of_fours: Any  # (16,) uint16
-    codes: Any  # (LANES, p) uint16: of the points themselves
-    slack: Any  # (LANES,) uint16: what they lose to rounding
+    points: Coded  # all that are moved, and what they lose to rounding
+    sixteens: Coded  # 4 centres of sixteen points each, and their radii
+    fours: Coded  # 16 of four points each
     corners: Any  # (2, p) uint16: of the box around some of them
     alike: Alike  # columns in which all points are
     distances: Any  # (4, 64) uint16: of a tile's rows
@@ -48,8 +55,8 @@ class Batch(NamedTuple):
     sizes: Any  # (2, LANES) int64: how many members, and how many of them the first lane has
 
 
-def make_batch(n_rows: int, n_columns: int, common: Any) -> Batch:
-    """Return scratch; `common` is kept by the groups."""
+def make_batch(n_rows: int, n_columns: int, common: Any, points: Coded) -> Batch:
+    """Return scratch; `common` and `points` are kept by the groups."""
     n_tiles, width = -(-n_rows // LANES), whole_quads(n_columns)
     return Batch(
         start=np.zeros(1, np.int64),
@@ -59,12 +66,9 @@ def make_batch(n_rows: int, n_columns: int, common: Any) -> Batch:
         common=common,
         members=np.zeros((n_tiles, LANES), np.uint64),
         wanted=np.zeros(n_tiles, np.uint64),
-        sixteens=np.zeros((QUERIES, width), np.uint16),
-        slack_of_sixteens=np.zeros(QUERIES, np.uint16),
-        fours=np.zeros((LANES // QUERIES, width), np.uint16),
-        slack_of_fours=np.zeros(LANES // QUERIES, np.uint16),
-        codes=np.zeros((LANES, width), np.uint16),
-        slack=np.zeros(LANES, np.uint16),
+        points=points,
+        sixteens=make_coded(QUERIES, n_columns),
+        fours=make_coded(LANES // QUERIES, n_columns),
         corners=np.zeros((2, width), np.uint16),
         alike=make_alike(n_columns),
         distances=np.zeros((QUERIES, LANES), np.uint16),
@@ -79,32 +83,22 @@ def make_batch(n_rows: int, n_columns: int, common: Any) -> Batch:
 
 
 @inner
-def _enclose_parts(batch, n_together, centres, radii):
-    """Codes of the centres of parts of so many lanes, and their radii."""
-    codes, slack, n_lanes = batch.codes, batch.slack, batch.n_lanes[0]
-    low, high = batch.corners[0], batch.corners[1]
-    for part in range((n_lanes + n_together - 1) // n_together):
-        first = part * n_together
-        last = min(first + n_together, n_lanes)
-        for k in range(low.shape[0]):
-            low[k] = high[k] = codes[first, k]
-        for lane in range(first + 1, last):
-            for k in range(low.shape[0]):
-                low[k], high[k] = min(low[k], codes[lane, k]), max(high[k], codes[lane, k])
-        for k in range(low.shape[0]):
-            centres[part, k] = low[k] + np.uint16(high[k] - low[k]) // np.uint16(2)
-        radius = np.int64(0)
-        for lane in range(first, last):
-            # Points are within their slack of their codes.
-            away = code_distance(codes[lane], centres[part]) + np.int64(slack[lane])
-            radius = max(radius, away)
-        radii[part] = min(radius, 65535)
+def _enclose_parts(batch, n_together, centres):
+    """Codes of the centres of parts of so many lanes, and their radii; how many parts."""
+    start, stop = batch.start[0], batch.start[0] + batch.n_lanes[0]
+    n_parts = (stop - start + n_together - 1) // n_together
+    for part in range(n_parts):
+        first = start + part * n_together
+        last = min(first + n_together, stop)
+        enclose(batch.points, first, last, centres, part, batch.corners)
+    return n_parts
 
 
 @inner
-def fill_batch(held, batch, points, start, stop, which, words, n_open):
+def fill_batch(held, batch, points, start, stop, which, words, n_open, outer):
     """Find the members of points start..stop - 1; open rows are listed as for `classify`.
 
+    These are within the reach, and `outer` units, of a point that is within `outer` of all points.
     Returns how many distances were evaluated.
     """
     batch.start[0], batch.n_lanes[0], batch.n_open[0] = start, stop - start, n_open
@@ -112,11 +106,13 @@ def fill_batch(held, batch, points, start, stop, which, words, n_open):
         batch.places[tile] = n_open
     for i in range(n_open):
         batch.places[which[i]] = i
-    encode_points(held, points, start, stop, batch.codes, batch.slack)
-    _enclose_parts(batch, LANES // batch.sixteens.shape[0], batch.sixteens, batch.slack_of_sixteens)
-    _enclose_parts(batch, LANES // batch.fours.shape[0], batch.fours, batch.slack_of_fours)
-    find_alike(batch.alike, batch.codes, stop - start)
-    return decide(held, which, words, n_open, points, batch)
+    n_sixteens = _enclose_parts(batch, LANES // QUERIES, batch.sixteens)
+    n_fours = _enclose_parts(batch, QUERIES, batch.fours)
+    find_alike(batch.alike, batch.points.codes, start, stop)
+    near = are_near(held, outer, batch.points, start, stop)
+    near &= are_near(held, outer, batch.sixteens, 0, n_sixteens)
+    near &= are_near(held, outer, batch.fours, 0, n_fours)
+    return decide(held, which, words, n_open, points, batch, near)
 
 
 @inner

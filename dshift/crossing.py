@@ -9,15 +9,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from dshift.columns import slot_at
 from dshift.kernels import inlined
 from dshift.listing import list_more, rows_of
-from dshift.simd import LANES, lowest_bit, popcount, prefetch
-from dshift.simd_lanes import ROWS_CROSSED, add_to_lanes, find_crossings, lanes_less, which_set
+from dshift.simd import LANES, popcount
+from dshift.simd_lanes import (
+    NOTE_BITS,
+    ROWS_CROSSED,
+    add_to_lanes,
+    find_crossings,
+    lanes_less,
+    note_crossings,
+)
 
 FARTHEST = 30_000  # members that 16 bits with a sign count before they begin anew
 PASSED = 2  # what a lane counts that is behind its medians
 CROSSINGS = 2 * LANES  # of a column: both medians of every lane
+NOTED = (1 << NOTE_BITS) - 1
 ONE, BOTH = 0xFF, 0xFE  # marks of lanes that come to their median at 0, or to two at 0 and 1
 
 _ONE = np.uint64(1)
@@ -56,10 +63,11 @@ def _set_counters(lanes, first, last, k, alone):
 
 
 @inlined
-def _cross(held, lanes, k, side, n_missing, n):
+def _cross(held, lanes, k, side, n_missing, n, watched):
     """Note the rows where lanes come to medians, behind `n` others; how many then.
 
-    `n_missing` is how often they do.
+    `n_missing` is how often they do. Where the lower median of the lane `watched` is among them, it
+    is found.
     """
     listing, counters, crossed, notes = lanes.listing, lanes.counters, lanes.crossed, lanes.notes
     rows = rows_of(held, listing, k)
@@ -82,22 +90,25 @@ def _cross(held, lanes, k, side, n_missing, n):
             lanes.marks,
             crossed,
         )
-        near, far = which_set(crossed, 0), which_set(crossed, LANES)
-        near &= ~_NONE >> np.uint64(max(LANES - n_rows, 0))
-        far &= (_ONE << np.uint64(max(n_rows - LANES, 0))) - _ONE
-        # One loop over both words: where it ends is foreseen wrongly as a rule.
-        for _ in range(popcount(near) + popcount(far)):
-            is_far = near == _NONE
-            at = lowest_bit(far if is_far else near) + (LANES if is_far else 0)
-            far &= far - _ONE if is_far else ~_NONE
-            near &= near - _ONE
-            lanes_there = crossed[at]
-            n_missing -= np.int64(popcount(lanes_there))
-            slot = slot_at(rows.slots, rows.slot_bytes, rows.column, i + step * at)
-            notes[n, 0], notes[n, 1] = slot, lanes_there
-            # The values lie in rows all over the samples, and come while others are looked for.
-            prefetch(held.coords, held.rows[slot] * held.coords.shape[1] + k)
-            n += 1
+        told = note_crossings(
+            rows.slots,
+            rows.slot_bytes,
+            rows.column,
+            i,
+            step,
+            crossed,
+            n_rows,
+            held.rows,
+            held.coords,
+            k,
+            notes,
+            n,
+            watched,
+            side == 0,
+            lanes.found,
+        )
+        n += told & NOTED
+        n_missing -= told >> NOTE_BITS
         i += step * n_rows
         n_counted += n_rows
         if n_counted >= FARTHEST - ROWS_CROSSED:
@@ -110,39 +121,24 @@ def _cross(held, lanes, k, side, n_missing, n):
 
 
 @inlined
-def _slot_of_lane(notes, n, lane, upwards):
-    """The slot of the row that is the lower median of a lane, which is not in the run."""
-    found = _NONE
-    for i in range(2, n):
-        if (notes[i, 1] >> np.uint64(lane)) & _ONE != _NONE:
-            found = notes[i, 0]
-            if upwards:
-                break
-    return np.int64(found)
-
-
-@inlined
 def find_together(held, lanes, first, last, k, alone, run, walking, even):
     """Add up the medians of column k of all lanes `walking`, of which `even` have two each.
 
     What is looked at begins around the run of the slot `run`. Returns the slot of the lower median
     of the last lane, or -1 where it is of the run, and whether any lane's is.
     """
-    notes = lanes.notes
+    notes, watched = lanes.notes, _ONE << np.uint64(last - 1)
     _set_counters(lanes, first, last, k, alone)
     above, here_or_above = lanes_less(lanes.counters, 0, 0), lanes_less(lanes.counters, 0, 1) & even
     under, here_or_under = lanes_less(lanes.counters, 1, 0), lanes_less(lanes.counters, 1, 1) & even
-    notes[0, 0] = notes[1, 0] = run
+    notes[0, 0] = notes[1, 0] = held.rows[run]
     notes[0, 1] = walking & ~(above | under | here_or_under)
     notes[1, 1] = even & ~(above | here_or_above | under)
-    n = np.int64(2)
+    n, lanes.found[0] = np.int64(2), -1
     for side in range(2):  # one after the other in so many words would be compiled twice
         one, other = (under, here_or_under) if side else (above, here_or_above)
         n_missing = np.int64(popcount(one)) + np.int64(popcount(other))
-        n = _cross(held, lanes, k, side, n_missing, n)
-    add_to_lanes(held.coords, held.rows, k, notes, n, lanes.totals)
-    bit = np.uint64(last - 1)
-    if (notes[0, 1] >> bit) & _ONE != _NONE:
-        return np.int64(-1), True
-    upwards = (above >> bit) & _ONE != _NONE
-    return _slot_of_lane(notes, n, last - 1, upwards), notes[0, 1] != _NONE
+        with_lower = under | here_or_under if side else above
+        n = _cross(held, lanes, k, side, n_missing, n, watched & with_lower)
+    add_to_lanes(held.coords, k, notes, n, lanes.totals)
+    return lanes.found[0], notes[0, 1] != _NONE

@@ -13,12 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dshift import groups
-from dshift.index import Index, neighbours_among
+from dshift.index import Index, neighbours_among, read_only
 from dshift.metrics import Int
 from dshift.modes import unique_rows
 from dshift.shift import Climbed
 from dshift.simd import LANES
 from dshift.visited import POINTS_A_SEED, Memo, PointTable
+
+FEW_BATCHES = 4  # points of so many are shared in halves of a batch
 
 
 @dataclass
@@ -34,8 +36,8 @@ def climb_together(index: Index, points: Int, seeds: Int, memo: Memo | None = No
 
     The result depends on neither the memo nor on which seeds walk together.
     """
-    stats, most = Stats(), POINTS_A_SEED * len(seeds)
-    with index.trail(64 + len(seeds) + most) as trail:
+    stats, most = Stats(), 64 + (1 + POINTS_A_SEED) * len(seeds)
+    with index.trail(most) as trail:
         np.take(points, seeds, axis=0, out=trail.room(len(seeds)))
         place = trail.keep(len(seeds))
         modes, mode_of_seed, n_iter = _climb(index, place, trail, most, memo, stats)
@@ -76,12 +78,12 @@ def _walk(
     """Step from the points of a trail, and from those that are reached, until none is new.
 
     Returns where each one goes and in how many steps. The last points have not been stepped from
-    where the trail came to be longer than `most`.
+    where the trail would be longer than `most` after that, if all that they reach is new.
     """
     following, hops = np.empty(0, np.int64), np.empty(0, np.int64)
     while following.shape[0] < trail.size:
         first, last = following.shape[0], trail.size
-        if first and last > most:
+        if first and 2 * last - first > most:
             break
         ids, steps = _advance(index, trail, first, memo, stats)
         steps[ids == np.arange(first, last)] = 0
@@ -103,11 +105,11 @@ def _advance(
     points = trail.points[first:]
     ids, steps = np.empty(count, np.int64), np.ones(count, np.int64)
     new, known = np.arange(count), np.empty(0, np.int64)
-    if memo is not None:
+    if memo is not None and memo.size:
         known, ends, hops = memo.look_up(points)
         new = np.delete(new, known)
         room[new.size :], steps[known] = ends, hops
-    order = neighbours_among(points, new)
+    order = neighbours_among(points, new, index.hands)
     step_in_order(index, points, order, room[: new.size], stats)
     kept = trail.keep(count)
     ids[order], ids[known] = kept[: new.size], kept[new.size :]
@@ -131,7 +133,7 @@ def _teach(memo: Memo, points: Int, ends: Int, hops: Int, n_seeds: int) -> None:
 
 def step_together(index: Index, points: Int, stats: Stats | None = None) -> Int:
     """Return the next point of each of `points` (m, p)."""
-    order = neighbours_among(points, np.arange(len(points)))
+    order = neighbours_among(points, np.arange(len(points)), index.hands)
     stepped, moved = np.empty_like(points), np.empty_like(points)
     step_in_order(index, points, order, stepped, stats)
     moved[order] = stepped
@@ -142,18 +144,20 @@ def step_in_order(
     index: Index, points: Int, order: Int, moved: Int, stats: Stats | None = None
 ) -> None:
     """Set moved[i] to the next point of points[order[i]], with neighbours together in `order`."""
-    np.take(points, order, axis=0, out=moved)
     if len(order) == 0 or index.n_rows == 0 or index.n_columns == 0:
+        np.take(points, order, axis=0, out=moved)
         return
-    n_pairs = []
+    n_pairs, sources = [], read_only(points)
 
     def step(part: slice) -> None:
         with index.scratch(part.stop - part.start) as nest:
             nest.groups.n_pairs[0] = 0
-            groups.step_points(index.held, nest, moved[part])
+            groups.step_points(index.held, nest, sources, order[part], moved[part])
             n_pairs.append(int(nest.groups.n_pairs[0]))
 
-    index.hands.share(step, len(order), LANES)
+    # The last walkers are few and apart: what they share is not worth waiting for.
+    least = LANES if len(order) > FEW_BATCHES * LANES else LANES // 2
+    index.hands.share(step, len(order), least)
     if stats is not None:
         stats.n_points += len(order)
         stats.n_pairs += sum(n_pairs)

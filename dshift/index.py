@@ -42,8 +42,10 @@ class Held(NamedTuple):
     lows: Any  # (p,) int64
     unit: int
     codes: Any  # (tiles, 8, p / 4, 8, 4) uint16: see `tiles`
+    sums: Any  # (tiles, 64) uint16: of a row's codes, modulo 2**16
     reach_in: Any  # (tiles, 64) uint16: nearer, in units, is surely inside
     reach_out: Any  # (tiles, 64) uint16: farther is surely outside
+    farthest: int  # the largest of these
     order: Any  # (p, n slot_bytes) uint8: slots by the value in a column
     slot_bytes: int
     heads: Any  # (p, words) uint64: the places in that order where a run of one value begins
@@ -111,11 +113,13 @@ def build_index(samples: Field, threads: int = 1) -> Index:
     codes = aligned_empty(shape, np.uint16)
     codes[-1:] = 0
     codes[:, :, -1:] = 0
+    sums = np.zeros((n_tiles, LANES), np.uint16)
     residuals = np.zeros(n_tiles * LANES, np.int64)
     rows = neighbours_together(coords, threads=threads)
 
     def encode(part: slice) -> None:
-        tiles.encode_tiles(coords, rows, lows, unit, part.start, part.stop, codes, residuals)
+        part_of = part.start, part.stop
+        tiles.encode_tiles(coords, rows, lows, unit, *part_of, codes, sums, residuals)
 
     map_threads(encode, cut_up(n, ROWS_ENCODED_AT_ONCE), threads)
     reach_in, reach_out = _reaches(thresholds[rows], residuals, unit)
@@ -145,8 +149,10 @@ def build_index(samples: Field, threads: int = 1) -> Index:
             lows=lows,
             unit=unit,
             codes=codes,
+            sums=sums,
             reach_in=reach_in.reshape(n_tiles, LANES),
             reach_out=reach_out.reshape(n_tiles, LANES),
+            farthest=int(reach_out.max(initial=0)),
             order=order,
             slot_bytes=slot_bytes,
             heads=heads,
@@ -161,9 +167,9 @@ def neighbours_together(points: Int, threads: int = 1) -> Int:
     return order_points(read_only(points), LANES, EIGHT, threads)
 
 
-def neighbours_among(points: Int, rows: Int) -> Int:
+def neighbours_among(points: Int, rows: Int, hands: Hands) -> Int:
     """Return an order of the rows of a block's points, likewise for four and more."""
-    return order_rows(read_only(points), rows, LANES, QUERIES)
+    return order_rows(read_only(points), rows, LANES, QUERIES, hands)
 
 
 def read_only(points: Int) -> Int:

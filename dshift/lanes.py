@@ -50,7 +50,8 @@ class Lanes(NamedTuple):
     counters: Any  # (2, LANES) uint16: the same, as far as it is counted at a time
     marks: Any  # (LANES,) uint8: which counts are medians
     crossed: Any  # (2 LANES,) uint64: by row of those counted at a time, the lanes that cross there
-    notes: Any  # (CROSSINGS + 3, 2) uint64: slots of rows that are medians, and of which lanes
+    notes: Any  # (CROSSINGS + 3, 2) uint64: rows that are medians, and of which lanes
+    found: Any  # (1,) int64: the slot of the lower median of the last lane, or -1
     totals: Any  # (LANES,) int64: of the values of a lane's medians
     few: Any  # (3, most of few) int64: slots, values and pulls of members that are sorted
 
@@ -72,6 +73,7 @@ def make_lanes(n_rows: int, n_columns: int, n_ranks: int) -> Lanes:
         marks=np.zeros(LANES, np.uint8),
         crossed=np.zeros(2 * LANES, np.uint64),
         notes=np.zeros((CROSSINGS + 3, 2), np.uint64),
+        found=np.zeros(1, np.int64),
         totals=np.zeros(LANES, np.int64),
         few=np.zeros((3, most_of_few(n_rows)), np.int64),
     )

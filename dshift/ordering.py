@@ -14,7 +14,7 @@ import numpy as np
 from dshift import halves
 from dshift.metrics import Int
 from dshift.planning import cut_up
-from dshift.pool import map_threads
+from dshift.pool import Hands, map_threads
 from dshift.simd import CODES_AT_ONCE
 
 SEGMENT_BYTES = 8 * 2**20  # of codes that an even tree leaves together at most
@@ -23,18 +23,36 @@ SEEN_OF_SEGMENT = 256  # of them, those that grow the tree,
 LEAST_STRIDE = 32  # but no more than one of so many
 DEEPEST_TREE = 16
 ROWS_SENT_AT_ONCE = 8192
+WORTH_SHARING = 16  # clusters of a block, so that its quarters are halves of halves
 
 Scale = tuple[Int, int]  # origin of the codes, and bits that coordinates have too many
 
 
-def order_rows(points: Int, rows: Int, whole: int, leaf_size: int) -> Int:
-    """Return an order of some of the points, that fit in a cache, by this thread alone.
+def order_rows(points: Int, rows: Int, whole: int, leaf_size: int, hands: Hands) -> Int:
+    """Return an order of some of the points, that fit in a cache, with threads that are free.
 
     Every `whole` of them are a cluster, and within these every `leaf_size`.
     """
-    order = rows.copy()
-    halves.order_segment(points, order, *halves.scale(points), whole, leaf_size)
+    order, scale = rows.copy(), halves.scale(points)
+    quarters = [slice(0, len(order))]
+    if len(order) > WORTH_SHARING * whole:
+        for _ in range(2):
+            quarters = [half for part in quarters for half in _halved(part, whole)]
+        longest = max(part.stop - part.start for part in quarters)
+        halves.order_segment(points, order, *scale, whole, longest)
+
+    def finish(some: slice) -> None:
+        for part in quarters[some]:
+            halves.order_segment(points, order[part], *scale, whole, leaf_size)
+
+    hands.share(finish, len(quarters), 1)
     return order
+
+
+def _halved(part: slice, whole: int) -> tuple[slice, slice]:
+    """Return where `order_segment` halves a part that is long enough."""
+    middle = part.start + -(-(part.stop - part.start) // whole) // 2 * whole
+    return slice(part.start, middle), slice(middle, part.stop)
 
 
 def order_points(points: Int, whole: int, leaf_size: int, threads: int = 1) -> Int:

@@ -173,16 +173,20 @@ def load_four(typingctx, array, offset):
     return types.int64(array, types.int64), emit
 
 
+def fetch(builder, address):
+    """Have the cache line of an address fetched by and by."""
+    address = builder.bitcast(address, I8.as_pointer())
+    kind = ir.FunctionType(ir.VoidType(), [address.type, I32, I32, I32])
+    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+    builder.call(function, [address, I32(0), I32(2), I32(1)])  # to read, of the data
+
+
 @intrinsic
 def prefetch(typingctx, array, offset):
     """Have the cache line of the element `offset` of a C-contiguous array fetched by and by."""
 
     def emit(context, builder, sig, args):
-        address = pointer(context, builder, sig.args[0], args[0], args[1])
-        address = builder.bitcast(address, ir.IntType(8).as_pointer())
-        kind = ir.FunctionType(ir.VoidType(), [address.type, I32, I32, I32])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        builder.call(function, [address, I32(0), I32(2), I32(1)])  # to read, of the data
+        fetch(builder, pointer(context, builder, sig.args[0], args[0], args[1]))
         return context.get_dummy_value()
 
     return types.void(array, types.int64), emit

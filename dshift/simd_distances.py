@@ -27,42 +27,62 @@ from dshift.simd import (
 )
 
 
-def _store_sums(builder, totals, base, target):
-    """Store the sum of each row's four columns, and of what `base` has of others."""
-    words = ir.VectorType(I64, EIGHT)
-    for bits in (32, 16):  # four columns become two, and one
-        shifted = builder.lshr(builder.bitcast(totals, words), ir.Constant(words, [bits] * EIGHT))
-        totals = saturating(builder, "uadd", totals, builder.bitcast(shifted, totals.type))
-    narrow = builder.trunc(builder.bitcast(totals, words), ir.VectorType(I16, EIGHT))
-    narrow = saturating(builder, "uadd", narrow, load(builder, narrow.type, base))
-    builder.store(narrow, builder.bitcast(target, narrow.type.as_pointer())).align = 2
-
-
-def _add_gaps(builder, rows, queries, quad, sums):
-    """Sums with the distances of eight rows to each point in one quad of columns."""
-    vector, words = rows.type, ir.VectorType(I64, EIGHT)
-    absolute = cgutils.get_or_insert_function(
-        builder.module, ir.FunctionType(vector, [vector, I1]), f"llvm.abs.v{vector.count}i16"
+def _in_vectors(builder, name, vector, *operands):
+    """An intrinsic of LLVM on vectors of 16 bits."""
+    kind = ir.FunctionType(vector, [operand.type for operand in operands])
+    function = cgutils.get_or_insert_function(
+        builder.module, kind, f"llvm.{name}.v{vector.count}i16"
     )
+    return builder.call(function, operands)
+
+
+def _add_saturating(builder, left, right):
+    return saturating(builder, "uadd", left, right)
+
+
+def _gap(builder, rows, value):
+    """What `_add_quad` adds up where sums saturate: distances."""
+    return _in_vectors(builder, "abs", rows.type, builder.sub(rows, value), I1(0))
+
+
+def _larger(builder, rows, value):
+    """What it adds up modulo 2**16."""
+    return _in_vectors(builder, "umax", rows.type, rows, value)
+
+
+def _add_quad(builder, rows, queries, quad, sums, near):
+    """Sums with what eight rows and each point add to them in one quad of columns."""
+    measure, add = (_larger, ir.IRBuilder.add) if near else (_gap, _add_saturating)
     totals = []
     for query, partial in zip(queries, sums, strict=True):
         place = builder.gep(query, [builder.mul(quad, I64(QUAD))])
         four = builder.load(builder.bitcast(place, I64.as_pointer()))
         four.align = 2
-        value = builder.bitcast(splat(builder, four, words), vector)
-        gap = builder.call(absolute, [builder.sub(rows, value), I1(0)])
-        totals.append(saturating(builder, "uadd", partial, gap))
+        value = builder.bitcast(splat(builder, four, ir.VectorType(I64, EIGHT)), rows.type)
+        totals.append(add(builder, partial, measure(builder, rows, value)))
     return totals
 
 
-def _l1_function(module, n_queries):
-    """The loops of `l1_tile`, for so many points at a time, which stay in registers."""
+def _sum_of_quad(builder, totals, near):
+    """The sum of each row's four columns."""
+    add = ir.IRBuilder.add if near else _add_saturating
+    words = ir.VectorType(I64, EIGHT)
+    for bits in (32, 16):  # four columns become two, and one
+        shifted = builder.lshr(builder.bitcast(totals, words), ir.Constant(words, [bits] * EIGHT))
+        totals = add(builder, totals, builder.bitcast(shifted, totals.type))
+    return builder.trunc(builder.bitcast(totals, words), ir.VectorType(I16, EIGHT))
+
+
+def _l1_function(module, n_queries, near):
+    """The loops of `l1_tile` and the others, for so many points, whose sums stay in registers."""
     vector, at = ir.VectorType(I16, EIGHT * QUAD), I16.as_pointer()
-    kind = ir.FunctionType(I64, [at, I64, I64, at, I64.as_pointer(), I64, at, at])
-    function, is_new = alone(module, f"l1_of_{n_queries}", kind)
+    kind = ir.FunctionType(I64, [at, I64, I64, at, I64.as_pointer(), I64, at, at, at, at])
+    name = f"l1_{'near_' if near else ''}of_{n_queries}"
+    function, is_new = alone(module, name, kind)
     if not is_new:
         return function
-    tile_at, n_all, word, points, quads_at, n_quads, base, distances = function.args
+    tile_at, n_all, word, points, quads_at, n_quads, base, distances = function.args[:8]
+    row_sums, point_sums = function.args[8:]
     entry, eights, quads, ended, done = (
         function.append_basic_block(name) for name in ("entry", "eights", "quads", "ended", "done")
     )
@@ -83,7 +103,7 @@ def _l1_function(module, n_queries):
     sums = [builder.phi(vector) for _ in queries]
     quad = builder.load(builder.gep(quads_at, [i]))
     rows = load(builder, vector, builder.gep(rows_at, [builder.mul(quad, I64(EIGHT * QUAD))]))
-    totals = _add_gaps(builder, rows, queries, quad, sums)
+    totals = _add_quad(builder, rows, queries, quad, sums, near)
     following = builder.add(i, I64(1))
     i.add_incoming(I64(0), eights)
     i.add_incoming(following, quads)
@@ -94,9 +114,21 @@ def _l1_function(module, n_queries):
 
     builder.position_at_end(ended)
     lane = builder.mul(eight, I64(EIGHT))
+    eight_rows = ir.VectorType(I16, EIGHT)
+    before = load(builder, eight_rows, builder.gep(base, [lane]))
+    if near and n_queries > 1:
+        before = builder.sub(before, load(builder, eight_rows, builder.gep(row_sums, [lane])))
     for q, total in enumerate(totals):
+        narrow = _sum_of_quad(builder, total, near)
+        if near:
+            narrow = builder.add(builder.add(narrow, narrow), before)
+        else:
+            narrow = _add_saturating(builder, narrow, before)
+        if near and n_queries > 1:
+            own = builder.load(builder.gep(point_sums, [I64(q)]))
+            narrow = builder.sub(narrow, splat(builder, own, eight_rows))
         target = builder.gep(distances, [builder.add(I64(q * LANES), lane)])
-        _store_sums(builder, total, builder.gep(base, [lane]), target)
+        builder.store(narrow, builder.bitcast(target, eight_rows.as_pointer())).align = 2
     others = builder.and_(rest, builder.not_(builder.shl(I64(255), lane)))
     n_now = builder.add(n_before, I64(n_queries * EIGHT))
     builder.cbranch(builder.icmp_unsigned("!=", others, I64(0)), eights, done)
@@ -112,45 +144,48 @@ def _l1_function(module, n_queries):
     return function
 
 
-def _l1_of(n_queries):
+def _call_l1(context, builder, kinds, args, n_queries, near):
+    """Call the loops for arrays as the intrinsics below are given them."""
+    tile_v, word_v, first_v, n_quads_v = args[1], args[2], args[4], args[6]
+    codes_array = context.make_array(kinds[0])(context, builder, args[0])
+    n_all = cgutils.unpack_tuple(builder, codes_array.shape)[2]
+    of_point = builder.mul(n_all, I64(QUAD))
+    tile_start = builder.mul(builder.mul(tile_v, of_point), I64(LANES))
+
+    def at(which, offset):
+        return pointer(context, builder, kinds[which], args[which], offset)
+
+    nowhere = ir.Constant(I16.as_pointer(), None)
+    has_sums = len(args) > 9
+    return builder.call(
+        _l1_function(builder.module, n_queries, near),
+        [
+            builder.gep(codes_array.data, [tile_start]),
+            n_all,
+            word_v,
+            at(3, builder.mul(first_v, of_point)),
+            at(5, I64(0)),
+            n_quads_v,
+            at(7, I64(0)),
+            at(8, I64(0)),
+            at(9, builder.mul(tile_v, I64(LANES))) if has_sums else nowhere,
+            at(10, first_v) if has_sums else nowhere,
+        ],
+    )
+
+
+def _l1_of(n_queries, near=False):
     """Distances to so many points at a time."""
 
-    def declare(typingctx, codes, tile, word, points, first, quads, n_quads, base, distances):
+    def declare(typingctx, *arrays):
+        integer, word = types.int64, types.uint64
+        codes, _, _, points, _, quads, _, base, distances, *sums = arrays
         signature = types.int64(
-            codes,
-            types.int64,
-            types.uint64,
-            points,
-            types.int64,
-            quads,
-            types.int64,
-            base,
-            distances,
+            codes, integer, word, points, integer, quads, integer, base, distances, *sums
         )
 
         def emit(context, builder, sig, args):
-            codes_v, tile_v, word_v, points_v, first_v, quads_v, n_quads_v, base_v, out_v = args
-            codes_array = context.make_array(sig.args[0])(context, builder, codes_v)
-            n_all = cgutils.unpack_tuple(builder, codes_array.shape)[2]
-            of_point = builder.mul(n_all, I64(QUAD))
-            tile_start = builder.mul(builder.mul(tile_v, of_point), I64(LANES))
-
-            def at(which, array, offset):
-                return pointer(context, builder, sig.args[which], array, offset)
-
-            return builder.call(
-                _l1_function(builder.module, n_queries),
-                [
-                    builder.gep(codes_array.data, [tile_start]),
-                    n_all,
-                    word_v,
-                    at(3, points_v, builder.mul(first_v, of_point)),
-                    at(5, quads_v, I64(0)),
-                    n_quads_v,
-                    at(7, base_v, I64(0)),
-                    at(8, out_v, I64(0)),
-                ],
-            )
+            return _call_l1(context, builder, sig.args, args, n_queries, near)
 
         return signature, emit
 
@@ -176,6 +211,38 @@ def l1_tile_of_one(typingctx, codes, tile, word, points, first, quads, n_quads, 
     """As `l1_tile`, for one point alone."""
     every = (codes, tile, word, points, first, quads, n_quads, base, distances)
     return _l1_of(1)(typingctx, *every)
+
+
+@intrinsic
+def l1_tile_near(
+    typingctx,
+    codes,
+    tile,
+    word,
+    points,
+    first,
+    quads,
+    n_quads,
+    base,
+    distances,
+    row_sums,
+    point_sums,
+):
+    """As `l1_tile`, modulo 2**16: right for rows that are known to be nearer than that.
+
+    A distance is twice the sum of the larger codes less both sums of codes, `row_sums[tile]` and
+    `point_sums[first + q]`: two instructions a vector instead of three. `base` has twice the sums
+    of the larger codes in other columns.
+    """
+    every = (codes, tile, word, points, first, quads, n_quads, base, distances)
+    return _l1_of(QUERIES, near=True)(typingctx, *every, row_sums, point_sums)
+
+
+@intrinsic
+def twice_larger(typingctx, codes, tile, word, points, first, quads, n_quads, base, distances):
+    """As `l1_tile_of_one`, but base[lane] + twice the sum of the larger codes, modulo 2**16."""
+    every = (codes, tile, word, points, first, quads, n_quads, base, distances)
+    return _l1_of(1, near=True)(typingctx, *every)
 
 
 def _compare_limits(operation, predicate):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dshift.kernels import inlined, inner, jit
+from dshift.kernels import code_distance, inlined, inner, jit
 from dshift.simd import (
     EIGHT,
     LANES,
@@ -25,12 +25,20 @@ from dshift.simd import (
     prefetch,
     whole_quads,
 )
-from dshift.simd_distances import l1_tile, l1_tile_of_one, lanes_inside, lanes_outside
+from dshift.simd_distances import (
+    l1_tile,
+    l1_tile_near,
+    l1_tile_of_one,
+    lanes_inside,
+    lanes_outside,
+    twice_larger,
+)
 
 SIXTEEN = QUERIES * QUERIES  # points
 A_LINE = 8  # coordinates of a cache line
 FETCHED = 8 * A_LINE  # of a row; the machine goes on by itself
 MANY_DOUBTS = 192  # rows in doubt that wait to be decided, and those of one more tile
+MODULUS = 2**16  # of sums of codes
 TRIED = 32  # tiles after which it shows whether points are near enough to be looked at together
 
 _ONE = np.uint64(1)
@@ -52,9 +60,26 @@ def exact_distance(point, row):
 # ---------------------------------------------------------------- codes
 
 
+class Coded(NamedTuple):
+    """Points, or centres of some that are near each other, as codes."""
+
+    codes: Any  # (m, p) uint16, filled up with columns of zeros
+    sums: Any  # (m,) uint16: of a point's codes, modulo 2**16
+    slack: Any  # (m,) uint16: units within which all lies that a point stands for
+
+
+def make_coded(n_points: int, n_columns: int) -> Coded:
+    """Return scratch."""
+    return Coded(
+        codes=np.zeros((n_points, whole_quads(n_columns)), np.uint16),
+        sums=np.zeros(n_points, np.uint16),
+        slack=np.zeros(n_points, np.uint16),
+    )
+
+
 @jit
-def encode_tiles(coords, rows, lows, unit, first, last, codes, residuals):
-    """Codes of `coords[rows[first:last]]` in tiles, and what each row loses to rounding.
+def encode_tiles(coords, rows, lows, unit, first, last, codes, sums, residuals):
+    """Codes of `coords[rows[first:last]]` in tiles, their sums, and what rows lose to rounding.
 
     Any code near the value will do, since the loss is exact: a product takes half the time of a
     division.
@@ -64,30 +89,57 @@ def encode_tiles(coords, rows, lows, unit, first, last, codes, residuals):
     in_line = row_codes.reshape(codes.shape[2] * QUAD)
     for slot in range(first, last):
         tile, eight, row = slot // LANES, slot % LANES // EIGHT, slot % EIGHT
-        lost, source = 0, rows[slot]
+        lost, total, source = 0, 0, rows[slot]
         for k in range(n_columns):
             value = coords[source, k] - lows[k]
             code = np.int64(value * a_unit + 0.5)
             in_line[k] = code
+            total += code
             lost += abs(value - code * unit)
-        residuals[slot] = lost
+        residuals[slot], sums[tile, slot % LANES] = lost, total & 0xFFFF
         for quad in range(codes.shape[2]):
             for k in range(QUAD):
                 codes[tile, eight, quad, row, k] = row_codes[quad, k]
 
 
 @inner
-def encode_points(held, points, first, last, codes, slack):
-    """Codes of points first..last - 1, clipped to their range, and the loss in units, up."""
+def encode_points(held, points, coded):
+    """Codes of points, clipped to their range, and what they lose to that in units, up."""
+    codes, sums, slack = coded.codes, coded.sums, coded.slack
     a_unit = 1.0 / held.unit
-    for j in range(first, last):
-        lost = 0
+    for j in range(points.shape[0]):
+        lost, total = 0, 0
         for k in range(points.shape[1]):
             value = points[j, k] - held.lows[k]
             code = min(max(np.int64(value * a_unit + 0.5), 0), LARGEST_CODE)
-            codes[j - first, k] = code
+            codes[j, k] = code
+            total += code
             lost += abs(value - code * held.unit)
-        slack[j - first] = min((lost + held.unit - 1) // held.unit, 65535)
+        slack[j] = min((lost + held.unit - 1) // held.unit, 65535)
+        sums[j] = total & 0xFFFF
+
+
+@inner
+def enclose(points, first, last, centres, part, corners):
+    """Make a centre that of the box around the coded points first..last - 1, with their radius."""
+    codes, slack, low, high = points.codes, points.slack, corners[0], corners[1]
+    for k in range(low.shape[0]):
+        low[k] = high[k] = codes[first, k]
+    for j in range(first + 1, last):
+        for k in range(low.shape[0]):
+            low[k], high[k] = min(low[k], codes[j, k]), max(high[k], codes[j, k])
+    total = np.uint16(0)
+    for k in range(low.shape[0]):
+        centre = np.uint16(low[k] + np.uint16(high[k] - low[k]) // np.uint16(2))
+        centres.codes[part, k] = centre
+        total = np.uint16(total + centre)
+    centres.sums[part] = total
+    radius = np.int64(0)
+    for j in range(first, last):
+        # Points are within their slack of their codes.
+        away = code_distance(codes[j], centres.codes[part]) + np.int64(slack[j])
+        radius = max(radius, away)
+    centres.slack[part] = min(radius, 65535)
 
 
 # ---------------------------------------------------------------- distances
@@ -118,14 +170,17 @@ def make_alike(n_columns: int) -> Alike:
 
 
 @inner
-def find_alike(alike, codes, n_points):
-    """List the fours of columns in which points are alike, and the others, at least one."""
+def find_alike(alike, codes, first, last):
+    """List the fours of columns in which points first..last - 1 are alike, and the others.
+
+    At least one counts as another.
+    """
     differ, others, quads = alike.differ, alike.others, alike.quads
     for k in range(differ.shape[0]):
         differ[k] = 0
-    for j in range(1, n_points):
+    for j in range(first + 1, last):
         for k in range(differ.shape[0]):
-            differ[k] |= codes[j, k] ^ codes[0, k]
+            differ[k] |= codes[j, k] ^ codes[first, k]
     n, n_alike = 0, 0
     for quad in range(differ.shape[0] // QUAD):
         some = np.uint16(0)
@@ -144,51 +199,60 @@ def find_alike(alike, codes, n_points):
 
 
 @inlined
-def _measure_alike(held, tile, word, codes, alike):
-    """Set the distances of the rows of `word` in the columns where all points are alike."""
-    if alike.n[1] > 0:
-        l1_tile_of_one(
-            held.codes, tile, word, codes, 0, alike.quads, alike.n[1], alike.none, alike.base
-        )
-
-
-@inner
-def classify(held, which, words, n_listed, points, slack, alike, distances, inside, unsure):
-    """Words of the open rows surely inside their threshold for each of four points, and unsure.
-
-    Returns how many distances were evaluated.
-    Open rows are those of `words[i]` in the tiles `which[i]`, i < n_listed. `points` (4, p) are
-    codes; each stands for everything within `slack` units of it. `distances` (4, 64) is scratch,
-    and nothing is `alike`: centres of groups seldom are.
-    """
-    n_pairs = 0
-    for i in range(n_listed):
-        tile, word = np.int64(which[i]), words[i]
-        n_pairs += l1_tile(
-            held.codes, tile, word, points, 0, alike.others, alike.n[0], alike.base, distances
-        )
-        for q in range(QUERIES):
-            sure = lanes_inside(distances, q, held.reach_in, tile, slack[q]) & word
-            never = lanes_outside(distances, q, held.reach_out, tile, slack[q])
-            inside[q, i] = sure
-            unsure[q, i] = word & ~sure & ~never
-    return n_pairs
+def _measure_alike(held, tile, word, codes, first, alike, near):
+    """Set what rows of `word` add to distances in the columns where all points are alike."""
+    quads, n_quads, none, base = alike.quads, alike.n[1], alike.none, alike.base
+    if n_quads > 0 and near:
+        twice_larger(held.codes, tile, word, codes, first, quads, n_quads, none, base)
+    elif n_quads > 0:
+        l1_tile_of_one(held.codes, tile, word, codes, first, quads, n_quads, none, base)
 
 
 @inlined
-def _look(held, tile, word, codes, slack, first, batch, inside, unsure):
-    """Words of the rows of `word` in a tile that are inside for four codes from `first`; unsure.
+def _look(held, tile, word, coded, first, near, alike, distances, inside, unsure):
+    """Words of the rows of `word` in a tile that are inside for four points from `first`; unsure.
 
-    Returns how many distances were evaluated.
+    `near` says that no row of `word` is 2**16 units from them, or farther. Returns how many
+    distances were evaluated.
     """
-    alike, distances = batch.alike, batch.distances
-    n_pairs = l1_tile(
-        held.codes, tile, word, codes, first, alike.others, alike.n[0], alike.base, distances
-    )
+    quads, n_quads, base = alike.others, alike.n[0], alike.base
+    codes, slack = coded.codes, coded.slack
+    if near:
+        n_pairs = l1_tile_near(
+            held.codes,
+            tile,
+            word,
+            codes,
+            first,
+            quads,
+            n_quads,
+            base,
+            distances,
+            held.sums,
+            coded.sums,
+        )
+    else:
+        n_pairs = l1_tile(held.codes, tile, word, codes, first, quads, n_quads, base, distances)
     for q in range(QUERIES):
         sure = lanes_inside(distances, q, held.reach_in, tile, slack[first + q]) & word
         never = lanes_outside(distances, q, held.reach_out, tile, slack[first + q])
         inside[q], unsure[q] = sure, word & ~sure & ~never
+    return n_pairs
+
+
+@inner
+def classify(held, which, words, n_listed, centres, near, alike, distances, inside, unsure):
+    """Words of the open rows surely inside their threshold for each of four centres, and unsure.
+
+    Returns how many distances were evaluated.
+    Open rows are those of `words[i]` in the tiles `which[i]`, i < n_listed. `near` says that none
+    is 2**16 units from a centre, or farther. `distances` (4, 64) is scratch, and nothing is
+    `alike`: centres of groups seldom are.
+    """
+    n_pairs = 0
+    for i in range(n_listed):
+        tile, word = np.int64(which[i]), words[i]
+        n_pairs += _look(held, tile, word, centres, 0, near, alike, distances, inside[i], unsure[i])
     return n_pairs
 
 
@@ -226,28 +290,30 @@ def _settle(held, which, points, batch, n_words, n_rows):
 
 
 @inner
-def decide(held, which, words, n_listed, points, batch):
+def decide(held, which, words, n_listed, points, batch, near):
     """Decide the open rows of a batch, listed as for `classify`, for each of its points.
 
     For sixteen points together, then for four, then for each: all of it while a tile is in the
     cache. Where sixteens or fours settle nothing of some tiles, others are decided without them.
     In columns where all points are alike, rows have one distance to all of them.
-    `batch.fours` and so on hold the codes. Returns how many distances were evaluated.
+    `batch.fours` and so on hold the codes, and `near` says that no open row is 2**16 units from any
+    of them, or farther. Returns how many distances were evaluated.
     """
-    members, common, n_lanes = batch.members, batch.common, batch.n_lanes[0]
-    inside, unsure = batch.inside, batch.unsure
+    members, common, start, n_lanes = batch.members, batch.common, batch.start[0], batch.n_lanes[0]
+    inside, unsure, alike, distances = batch.inside, batch.unsure, batch.alike, batch.distances
     doubts, doubtful = batch.doubts, batch.doubtful
     n_pairs, n_sixteens, n_fours = 0, 0, 0  # the last two: that settled all rows of a tile
     n_words, n_rows = 0, 0  # in doubt
     for i in range(n_listed):
-        tile = np.int64(which[i])
-        _measure_alike(held, tile, words[i], batch.codes, batch.alike)
+        tile, word = np.int64(which[i]), words[i]
+        _measure_alike(held, tile, word, batch.points.codes, start, alike, near)
         if n_lanes <= SIXTEEN or (i >= TRIED and n_sixteens == 0):
             for part in range(QUERIES):
-                inside[0, part], unsure[0, part] = _NONE, words[i]
+                inside[0, part], unsure[0, part] = _NONE, word
         else:
-            codes, slack = batch.sixteens, batch.slack_of_sixteens
-            n_pairs += _look(held, tile, words[i], codes, slack, 0, batch, inside[0], unsure[0])
+            n_pairs += _look(
+                held, tile, word, batch.sixteens, 0, near, alike, distances, inside[0], unsure[0]
+            )
         for sixteen in range(0, n_lanes, SIXTEEN):
             known = common[tile] | inside[0, sixteen // SIXTEEN]
             word = unsure[0, sixteen // SIXTEEN]
@@ -256,8 +322,10 @@ def decide(held, which, words, n_listed, points, batch):
                 for part in range(QUERIES):
                     inside[1, part], unsure[1, part] = _NONE, word
             else:
-                codes, slack, first = batch.fours, batch.slack_of_fours, sixteen // QUERIES
-                n_pairs += _look(held, tile, word, codes, slack, first, batch, inside[1], unsure[1])
+                coded, at = batch.fours, sixteen // QUERIES
+                n_pairs += _look(
+                    held, tile, word, coded, at, near, alike, distances, inside[1], unsure[1]
+                )
             for four in range(sixteen, min(sixteen + SIXTEEN, n_lanes), QUERIES):
                 part = (four - sixteen) // QUERIES
                 open_rows = unsure[1, part]
@@ -266,9 +334,9 @@ def decide(held, which, words, n_listed, points, batch):
                 if open_rows == _NONE:
                     n_fours += 1
                     continue
-                codes, slack = batch.codes, batch.slack
+                coded, at = batch.points, start + four
                 n_pairs += _look(
-                    held, tile, open_rows, codes, slack, four, batch, inside[2], unsure[2]
+                    held, tile, open_rows, coded, at, near, alike, distances, inside[2], unsure[2]
                 )
                 for lane in range(four, min(four + QUERIES, n_lanes)):
                     sure, doubt = inside[2, lane - four], unsure[2, lane - four]
@@ -284,27 +352,13 @@ def decide(held, which, words, n_listed, points, batch):
 
 
 @inner
-def enclose(held, points, bounds, low, high, centres, slack):
-    """Code-exact centre and radius (in units, rounded up) of each of four segments of points.
+def are_near(held, outer, coded, first, last):
+    """Whether rows that are open for a group are all nearer than 2**16 units to some codes.
 
-    `low` and `high` (p,) are scratch.
+    They are within the reach, and `outer` units, of the centre of the group; so are the points of
+    the group, of each of which one of the codes is within its slack.
     """
-    n_columns, a_unit = points.shape[1], 1.0 / held.unit
-    for s in range(bounds.shape[0] - 1):
-        start, stop = bounds[s], bounds[s + 1]
-        if start == stop:
-            continue
-        for k in range(n_columns):
-            low[k] = high[k] = points[start, k]
-        for j in range(start + 1, stop):
-            for k in range(n_columns):
-                low[k], high[k] = min(low[k], points[j, k]), max(high[k], points[j, k])
-        for k in range(n_columns):
-            middle = low[k] + (high[k] - low[k]) // 2 - held.lows[k]
-            code = min(max(np.int64(middle * a_unit + 0.5), 0), LARGEST_CODE)
-            centres[s, k] = code
-            low[k] = held.lows[k] + code * held.unit  # the centre
-        radius = 0
-        for j in range(start, stop):
-            radius = max(radius, exact_distance(points[j], low))
-        slack[s] = min((radius + held.unit - 1) // held.unit, 65535)
+    widest = np.int64(0)
+    for i in range(first, last):
+        widest = max(widest, np.int64(coded.slack[i]))
+    return held.farthest + 2 * np.int64(outer) + widest < MODULUS

@@ -88,6 +88,11 @@ class Memo:
         self._modes = np.empty(self._max_points, np.int64)
         self._steps = np.empty(self._max_points, np.int64)
 
+    @property
+    def size(self) -> int:
+        """How many points it knows."""
+        return self._known.size
+
     def look_up(self, points: Int) -> tuple[Int, Int, Int]:
         """Return which of `points` are known, and the modes and steps of those."""
         with self._lock:

@@ -47,7 +47,7 @@ def fit(threads: int = 2) -> xr.Dataset:
 
 def test_medians_are_compiled_for_the_types_of_a_fit() -> None:
     fit()
-    held, nest, points = groups.step_points.signatures[0]
+    held, nest, _, _, points = groups.step_points.signatures[0]
     parts = dict(zip(nest.fields, nest.types, strict=True))
     integer = numba.int64
     expected = (

@@ -34,6 +34,7 @@ from dshift import (
 )
 from dshift.field import Field
 from dshift.metrics import make_embedding
+from dshift.pool import Hands
 from dshift.visited import Memo, PointTable
 
 
@@ -278,6 +279,21 @@ def test_where_nothing_can_be_settled_all_rows_are_looked_at_once() -> None:
     assert 1 <= stats.n_pairs / len(points) / len(seeds) < 1.1
 
 
+@pytest.mark.parametrize("n_points", [40, 700])
+@pytest.mark.parametrize("width", [3, 6, 12, 20])
+def test_rows_as_far_as_16_bits_count_are_not_near(width: int, n_points: int) -> None:
+    """Points along a way, so that some rows are as far as distances wrap around: 2.5 reaches.
+
+    The wider, the farther apart are the points of a group; 40 are in none.
+    """
+    random, reach, n_columns = np.random.default_rng(width), 2**40, 40
+    along = random.integers(0, width * reach // n_columns, (1_500, 1))
+    points = (along + random.integers(0, reach // 10_000, (1_500, n_columns))) // 2 * 2
+    field = even_field(points, reach)
+    assert index.build_index(field).held.unit == -(-reach // index.MAX_REACH)
+    step_both(field, points[random.permutation(len(points))[:n_points]])
+
+
 def test_a_batch_of_points_far_apart_is_moved_in_runs() -> None:
     """Clumps of a few points each, in no order, so that the 64 points of a batch share nothing."""
     rng = np.random.default_rng(9)
@@ -287,9 +303,9 @@ def test_a_batch_of_points_far_apart_is_moved_in_runs() -> None:
     built = index.build_index(field)
     seeds = points[rng.permutation(len(points))[:200]]
     expected = slow_steps(field, seeds)
-    moved = seeds.copy()
+    moved = np.empty_like(seeds)
     with built.scratch(len(seeds)) as nest:
-        groups.step_points(built.held, nest, moved)
+        groups.step_points(built.held, nest, index.read_only(seeds), np.arange(200), moved)
     np.testing.assert_array_equal(moved, expected)
 
 
@@ -395,7 +411,7 @@ def test_an_order_of_points_is_an_order(n: int, leaf: int) -> None:
     points = clumps(n, 3) if n else np.empty((0, 3), np.int64)
     np.testing.assert_array_equal(np.sort(ordering.order_points(points, 64, leaf)), np.arange(n))
     rows = np.flatnonzero(np.arange(n) % 3)
-    order = ordering.order_rows(points, rows, 64, leaf)
+    order = ordering.order_rows(points, rows, 64, leaf, Hands())
     np.testing.assert_array_equal(np.sort(order), rows)
     assert order is not rows
 
@@ -424,6 +440,19 @@ def test_an_order_does_not_depend_on_threads(
     np.testing.assert_array_equal(ordering.order_points(points, 64, 8, threads=3), alone)
 
 
+@pytest.mark.parametrize("n", [1_023, 1_024, 1_025, 1_087, 1_089, 1_200, 3_000])
+def test_an_order_of_a_block_does_not_depend_on_threads_that_are_free(n: int) -> None:
+    """It is that of one segment, whose quarters are put in order side by side."""
+    points, hands = index.read_only(many_points("clumps")), Hands()
+    rows = np.arange(len(points))[::-1][:n].copy()
+    alone = rows.copy()
+    halves.order_segment(points, alone, *halves.scale(points), 64, 4)
+    np.testing.assert_array_equal(ordering.order_rows(points, rows, 64, 4, hands), alone)
+    with ThreadPoolExecutor(2) as pool:
+        hands.lend(pool, 2)
+        np.testing.assert_array_equal(ordering.order_rows(points, rows, 64, 4, hands), alone)
+
+
 @pytest.mark.parametrize("together", [0, ordering.SEGMENT_BYTES])
 def test_an_order_of_many_points_keeps_neighbours_together(
     together: int, monkeypatch: pytest.MonkeyPatch
@@ -439,7 +468,7 @@ def test_points_that_are_looked_at_together_are_one_cluster() -> None:
     random = np.random.default_rng(4)
     clump = random.permutation(np.repeat(np.arange(22), 64))  # 22 is no power of two
     points = 2 * (random.integers(0, 2**40, (22, 5))[clump] + random.integers(0, 99, (1408, 5)))
-    order = ordering.order_rows(index.read_only(points), np.arange(1408), 64, 4)
+    order = ordering.order_rows(index.read_only(points), np.arange(1408), 64, 4, Hands())
     assert all(len(set(clump[part])) == 1 for part in np.split(order, 22))
 
 

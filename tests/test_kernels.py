@@ -177,17 +177,70 @@ def test_lanes_cross_where_they_have_counted_enough(
     assert not counts[0].any()
 
 
-def test_words_that_are_set_and_words_that_change() -> None:
+@pytest.mark.parametrize("n_rows", [1, 63, 64, 65, 124])
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("share", [0.0, 0.1, 1.0])
+def test_crossings_are_noted_row_by_row(n_rows: int, side: int, share: float) -> None:
+    """With the slot at which the watched lane crosses: the first, or from above the last."""
+    n_slots, slot_bytes, n_before = 300, 3, 2
+
+    @numba.njit
+    def note(slots: Any, first: int, told: Any, rows: Any, coords: Any, notes: Any) -> int:
+        crossed, n, watched, found = told
+        step = 1 - 2 * side
+        return simd_lanes.note_crossings(
+            slots,
+            slot_bytes,
+            1,
+            first,
+            step,
+            crossed,
+            n,
+            rows,
+            coords,
+            2,
+            notes,
+            n_before,
+            watched,
+            side == 0,
+            found,
+        )
+
+    random = np.random.default_rng(n_rows)
+    order = np.stack([random.permutation(n_slots) for _ in range(2)])
+    in_bytes = order.astype("<u4")[:, :, None].view(np.uint8)[:, :, :slot_bytes]
+    slots = np.append(in_bytes.ravel(), np.uint8(9))[:-1].reshape(2, -1)
+    rows, coords = random.permutation(n_slots), np.zeros((n_slots, 3), np.int64)
+    crossed = random.integers(0, 2**64, 128, np.uint64, endpoint=False)
+    crossed[random.random(128) >= share] = 0
+    watched, first = 2**5, 150
+    places = [first + (1 - 2 * side) * i for i in range(n_rows)]
+    at = [(int(order[1, place]), int(crossed[i])) for i, place in enumerate(places)]
+    for known in (-1, 7):
+        found, notes = np.array([known]), np.zeros((140, 2), np.uint64)
+        told = crossed, n_rows, np.uint64(watched), found
+        both = note(slots, first, told, rows, coords, notes)
+        expected = [[int(rows[slot]), word] for slot, word in at if word]
+        assert notes[n_before : n_before + len(expected)].tolist() == expected
+        assert not notes[:n_before].any()
+        assert not notes[n_before + len(expected) :].any()
+        n_lanes = sum(word.bit_count() for _, word in expected)
+        assert both == (n_lanes << simd_lanes.NOTE_BITS) + len(expected)
+        seen = [slot for slot, word in at if word & watched]
+        keeps = side == 0 and known >= 0
+        assert found[0] == (known if keeps or not seen else seen[0 if side == 0 else -1])
+
+
+def test_words_that_change() -> None:
     @numba.njit
     def look(words: Any, before: Any) -> Any:
-        return simd_lanes.which_set(words, 3), simd_counts.lanes_changed(words, 3, before)
+        return simd_counts.lanes_changed(words, 3, before)
 
     random = np.random.default_rng(3)
     words = random.integers(0, 2, 70, np.uint64) * np.uint64(2**40)
     own = words[3:67].tolist()
     for before in (0, 2**40):
-        which, changed = look(words, np.uint64(before))
-        assert which == sum(1 << lane for lane, word in enumerate(own) if word)
+        changed = look(words, np.uint64(before))
         steps = zip([before, *own], own, strict=False)
         assert changed == sum(1 << lane for lane, (one, word) in enumerate(steps) if one != word)
 
@@ -206,19 +259,18 @@ def test_lanes_below_a_limit_are_a_word() -> None:
 @pytest.mark.parametrize("n", [1, 2, 9])
 def test_values_are_added_to_the_lanes_of_their_words(n: int) -> None:
     @numba.njit
-    def add(coords: Any, rows: Any, notes: Any, n: int, totals: Any) -> None:
-        simd_lanes.add_to_lanes(coords, rows, 2, notes, n, totals)
+    def add(coords: Any, notes: Any, n: int, totals: Any) -> None:
+        simd_lanes.add_to_lanes(coords, 2, notes, n, totals)
 
     random = np.random.default_rng(n)
     coords = random.integers(-(2**60), 2**60, (20, 3))
-    rows = random.permutation(20)
     notes = random.integers(0, 2**64, (10, 2), np.uint64, endpoint=False)
     notes[:, 0] %= np.uint64(20)
     totals = random.integers(-100, 100, 64)
     expected = np.zeros(64, np.int64)
-    for slot, word in notes[:n].tolist():
-        expected += [int(coords[rows[slot], 2]) * (word >> lane & 1) for lane in range(64)]
-    add(coords, rows, notes, n, totals)
+    for row, word in notes[:n].tolist():
+        expected += [int(coords[row, 2]) * (word >> lane & 1) for lane in range(64)]
+    add(coords, notes, n, totals)
     np.testing.assert_array_equal(totals, expected)
 
 
@@ -253,16 +305,48 @@ def test_distances_of_a_tile_are_sums_up_to_the_largest(
         np.testing.assert_array_equal(distances, np.where(looked_at, np.minimum(apart, 65_535), 7))
 
 
+@pytest.mark.parametrize("n_quads", [1, 2, 17])
+@pytest.mark.parametrize("word", [0, 1, 2**63, 0x00FF_0000_0001_0800, 2**64 - 1])
+def test_near_distances_of_a_tile_are_right_modulo_a_power_of_two(n_quads: int, word: int) -> None:
+    """From twice the sums of the larger codes, of some columns for one point and of the others."""
+
+    @numba.njit
+    def measure(codes: Any, word: Any, points: Any, parts: Any, sums: Any, distances: Any) -> int:
+        some, others = parts
+        none, base = np.zeros((1, 64), np.uint16), np.zeros((1, 64), np.uint16)
+        if len(some) > 0:
+            args = codes, 1, np.uint64(word), points, 4, some, len(some), none, base
+            simd_distances.twice_larger(*args)
+        near = codes, 1, np.uint64(word), points, 4, others, len(others), base, distances
+        return simd_distances.l1_tile_near(*near, *sums)
+
+    random = np.random.default_rng(n_quads)
+    rows = random.integers(0, simd.LARGEST_CODE, (3, 64, 4 * n_quads), np.uint16, endpoint=True)
+    codes = np.ascontiguousarray(rows.reshape(3, 8, 8, n_quads, 4).transpose(0, 1, 3, 2, 4))
+    points = random.integers(0, simd.LARGEST_CODE, (8, 4 * n_quads), np.uint16, endpoint=True)
+    n_alike = n_quads // 2
+    points[4:, : 4 * n_alike] = points[4, : 4 * n_alike]
+    sums = rows.sum(axis=2, dtype=np.uint16), points.sum(axis=1, dtype=np.uint16)
+    looked_at = np.repeat([(word >> 8 * eight) & 255 > 0 for eight in range(8)], 8)
+    apart = np.abs(rows[1].astype(int) - points[4:, None].astype(int)).sum(axis=2)
+    assert n_quads < 17 or apart.max() > 65_535
+    distances = np.full((4, 64), 7, np.uint16)
+    parts = np.arange(n_alike), np.arange(n_alike, n_quads)
+    n_pairs = measure(codes, np.uint64(word), points, parts, sums, distances)
+    assert n_pairs == 4 * looked_at.sum()
+    np.testing.assert_array_equal(distances, np.where(looked_at, apart % 2**16, 7))
+
+
 @pytest.mark.parametrize("constant", [(), (0, 1, 2, 3), (4, 5, 6), tuple(range(4, 12)), range(12)])
 def test_quads_of_columns_in_which_points_are_alike_are_listed(constant: Sequence[int]) -> None:
     """One quad counts as one that differs if all are alike."""
 
     @numba.njit
     def find(alike: Any, codes: Any, n_points: int) -> None:
-        tiles.find_alike(alike, codes, n_points)
+        tiles.find_alike(alike, codes, 1, 1 + n_points)
 
-    codes = np.arange(5 * 12, dtype=np.uint16).reshape(5, 12)
-    codes[:4, list(constant)] = 9
+    codes = np.arange(6 * 12, dtype=np.uint16).reshape(6, 12)
+    codes[1:5, list(constant)] = 9
     alike = tiles.make_alike(11)
     alike.differ[:] = alike.base[:] = 1
     find(alike, codes, 4)

@@ -57,7 +57,7 @@ def test_threads_without_items_are_hands_for_the_others() -> None:
     short = threading.Barrier(3)
 
     def part(rows: slice) -> None:
-        if rows.start < 3:  # the first three ranges, which three threads take
+        if rows.start < 5:  # the first three ranges, which three threads take
             met.wait(timeout=60)
         seen.extend(range(rows.start, rows.stop))
 
@@ -87,6 +87,30 @@ def test_what_is_shared_is_done_once(count: int, least: int, n_free: int, thread
         assert part.start % least == 0
         assert part.stop - part.start >= least or part.stop == count
     assert len(ranges) == 1 or n_free > 0
+
+
+def test_ranges_that_are_shared_become_shorter_down_to_some_length() -> None:
+    hands, ranges = Hands(), []
+    with ThreadPoolExecutor(1) as pool:
+        hands.lend(pool, 1)
+        hands.share(ranges.append, 64_000, 64)
+    lengths = [part.stop - part.start for part in sorted(ranges, key=lambda part: part.start)]
+    assert lengths[0] == 16_000
+    assert lengths[:-1] == sorted(lengths[:-1], reverse=True)
+    assert lengths[-2] == 64 * 16  # of a thousand, one of 32 for each of two threads
+
+
+@pytest.mark.parametrize(("threads", "items"), [(1, 5), (3, 1)])
+def test_what_one_thread_would_do_is_done_by_the_caller(threads: int, items: int) -> None:
+    told: list[int] = []
+    done = map_threads(
+        lambda item: (item, threading.get_ident()),
+        range(items),
+        threads,
+        lambda outcome: told.append(outcome[0]),
+    )
+    assert done == [(item, threading.get_ident()) for item in range(items)]
+    assert told == list(range(items))
 
 
 def test_nobody_waits_for_threads_that_are_busy_or_gone() -> None:

@@ -29,7 +29,7 @@ import dshift.kernels
 from dshift.field import Field
 from dshift.kernels import jit
 from dshift.metrics import make_embedding
-from dshift.tiles import classify, encode_points, make_alike
+from dshift.tiles import classify, encode_points, make_alike, make_coded
 from tests.benchmarks import common
 from tests.benchmarks.common import Row, note, print_table, stopwatch
 
@@ -199,7 +199,9 @@ def distance_cases(n: int, n_columns: int) -> Iterator[Case]:
             dshift.kernels.l1_distances(query, points, out)
 
     yield Case(f"l1_distances, {n:,} rows", "int64", elements, rows_to_points)
-    yield Case(f"classify, {n:,} rows", "uint16", *_classify(points, queries))
+    for near in (False, True):
+        name = f"classify, {n:,} rows{', near' if near else ''}"
+        yield Case(name, "uint16", *_classify(points, queries, near))
     floats = points.astype(np.float64)
     yield Case(
         f"SciPy cdist, {n:,} rows",
@@ -209,29 +211,33 @@ def distance_cases(n: int, n_columns: int) -> Iterator[Case]:
     )
 
 
-def _classify(points: NDArray[np.int64], queries: NDArray[np.int64]) -> tuple[int, Any]:
-    """Return the elements and the call of the index's distance kernel: whole tiles of codes."""
+def _classify(points: NDArray[np.int64], queries: NDArray[np.int64], near: bool) -> tuple[int, Any]:
+    """Return the elements and the call of the index's distance kernel: whole tiles of codes.
+
+    `near` is the one for rows that are known to be nearer than 16 bits count.
+    """
     held = _index(points).held
     n_tiles, n_columns = len(held.codes), 4 * held.codes.shape[2]
     which, words = np.arange(n_tiles, dtype=np.int32), np.full(n_tiles, ~np.uint64(0))
-    codes, slack = np.zeros((4, n_columns), np.uint16), np.empty(4, np.uint16)
+    coded = make_coded(4, n_columns)
     alike, distances = make_alike(n_columns), np.empty((4, 64), np.uint16)
-    inside, unsure = (np.empty((4, n_tiles), np.uint64) for _ in range(2))
+    found = tuple(np.empty((n_tiles, 4), np.uint64) for _ in range(2))
 
     def classify() -> None:
-        _four_at_a_time(held, queries, which, words, codes, slack, alike, distances, inside, unsure)
+        _four_at_a_time(held, queries, which, words, coded, near, alike, distances, found)
 
     return len(queries) * held.codes.size, classify
 
 
 @jit
 def _four_at_a_time(  # type: ignore[no-untyped-def]
-    held, queries, which, words, codes, slack, alike, distances, inside, unsure
+    held, queries, which, words, coded, near, alike, distances, found
 ):
+    inside, unsure = found
     n = which.shape[0]
     for first in range(0, queries.shape[0], 4):
-        encode_points(held, queries, first, first + 4, codes, slack)
-        classify(held, which, words, n, codes, slack, alike, distances, inside, unsure)
+        encode_points(held, queries[first : first + 4], coded)
+        classify(held, which, words, n, coded, near, alike, distances, inside, unsure)
 
 
 def _index(points: NDArray[np.int64]) -> dshift.index.Index:
@@ -270,12 +276,12 @@ def _steps(points: NDArray[np.int64]) -> tuple[int, Any]:
     index = _index(points)
     queries = points[index.held.rows[:256]]
     nest = dshift.groups.make_nest(*points.shape, len(queries))
-    moved = queries.copy()
+    order, moved = np.arange(len(queries)), queries.copy()
+    queries.flags.writeable = False
     elements = len(queries) * points.size
 
     def step() -> None:
-        moved[:] = queries
-        dshift.groups.step_points(index.held, nest, moved)
+        dshift.groups.step_points(index.held, nest, queries, order, moved)
 
     return elements, step
 
