@@ -82,6 +82,8 @@ def plan_for(job: Job, client: Any) -> tuple[Plan, list[Room]]:
         threads,
         cut.block_size,
         indexed=job.kind in EXACT_KINDS,
+        # Whoever chose blocks, wants them recorded one by one.
+        crewed=client is None and cut.block_size is None,
         rows_at_once=at_once,
         row_bytes=samples.n_bins * samples.dtype.itemsize,
     )
@@ -107,7 +109,7 @@ def choose_executor(job: Job, plan: Plan, client: Any, place: Store | None) -> E
     if client is not None:
         return Cluster(job, plan, client, place)
     holding = plan.held_in(Room("this process", memory_limit()))
-    return Threads(job, plan.threads, indexed=holding.indexed)
+    return Threads(job, plan.threads, indexed=holding.indexed, crewed=plan.crewed)
 
 
 # ---------------------------------------------------------------- a job

@@ -50,6 +50,32 @@ def merge(parts: Sequence[Climbed]) -> Climbed:
     )
 
 
+def split(climbed: Climbed, sizes: Sequence[int]) -> list[Climbed]:
+    """Return the blocks, of so many seeds each, that were climbed from together.
+
+    What that cost is told with the first of them.
+    """
+    parts: list[Climbed] = []
+    start = 0
+    for size in sizes:
+        part = slice(start, start + size)
+        start += size
+        ends = climbed.mode_of_seed[part]
+        own, place = np.unique(ends, return_inverse=True)
+        reached = own != NO_MODE
+        parts.append(
+            Climbed(
+                climbed.modes[own[reached]],
+                np.where(ends == NO_MODE, NO_MODE, place - int((~reached).sum())),
+                climbed.n_iter[part],
+                climbed.seeds[part],
+                0 if parts else climbed.n_points,
+                0 if parts else climbed.n_pairs,
+            )
+        )
+    return parts
+
+
 def find_joints(
     modes: Points,
     densities: Float,

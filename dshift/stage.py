@@ -186,17 +186,17 @@ def rest_of(stage: Stage) -> Int:
     return rest
 
 
-def seeds_share(stage: Stage, block: slice) -> Int:
-    """Return the numbers of a block's seeds: samples, or rows of the caller's own seeds."""
-    seeds = stage.order[block]
+def seeds_share(stage: Stage, *blocks: slice) -> Int:
+    """Return the numbers of blocks' seeds: samples, or rows of the caller's own seeds."""
+    seeds: Int = np.concatenate([stage.order[block] for block in blocks])
     if stage.seed_index is None:
         return seeds
     return np.flatnonzero(stage.loaded.valid)[stage.seed_index[seeds]]
 
 
-def climb_share(stage: Stage, block: slice) -> Climbed:
-    """Climb from a block of seeds: a range of the stage's order."""
-    seeds = stage.order[block]
+def climb_share(stage: Stage, *blocks: slice) -> Climbed:
+    """Climb from blocks of seeds, ranges of the stage's order, together."""
+    seeds = np.concatenate([stage.order[block] for block in blocks])
     if stage.index is None:
         return climb(stage.field, stage.seed_points[seeds], seeds)
     climbed = climb_together(stage.index, stage.seed_points, seeds, stage.memo)

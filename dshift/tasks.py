@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import dask
@@ -21,7 +22,7 @@ from dshift.shift import Climbed
 from dshift.sources import Samples
 from dshift.stage import Job, climb_share, seeds_share
 from dshift.store import JOB_FILE, Store
-from dshift.threads import block_failed, name_seeds, run_block
+from dshift.threads import block_failed, name_seeds, run_blocks
 from dshift.workers import lodging_of
 
 TOPIC = "dshift-blocks"
@@ -90,7 +91,7 @@ def climb_block(
     """
     if place is not None and place.read(JOB_FILE) is None:
         raise unreachable(place, f"worker {worker.address}")
-    climbed, done = run_block(lambda: _climb(worker, ref, arrays, block, place), block, place)
+    ((climbed, done),) = run_blocks(partial(_climb, worker, ref, arrays, place), [block], place)
     counts = done.modes, done.n_steps, done.reused, done.n_pairs
     worker.log_event(TOPIC, (ref.token, block.start, block.stop, *counts))
     if not light:
@@ -105,7 +106,7 @@ def climb_block(
 
 
 def _climb(
-    worker: Any, ref: JobRef, arrays: Arrays | None, block: slice, place: Store | None
+    worker: Any, ref: JobRef, arrays: Arrays | None, place: Store | None, block: slice
 ) -> Climbed:
     with staged(ref, arrays, lambda: lodging_of(worker)) as stage:
         try:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -19,8 +20,9 @@ from dshift.compiling import compiled_beside
 from dshift.errors import BlockFailed, DshiftError
 from dshift.field import Loaded
 from dshift.metrics import Int, Points
-from dshift.modes import Clustering, merge
+from dshift.modes import Clustering, merge, split
 from dshift.monitor import HASH_BITS, MOST_HASHES, BlockDone
+from dshift.planning import make_crews
 from dshift.pool import map_threads
 from dshift.shift import Climbed
 from dshift.stage import Job, Survey, climb_share, seeds_share, set_stage, survey_share
@@ -48,7 +50,8 @@ _settings: ContextVar[Settings] = ContextVar("dshift_settings", default=_DEFAULT
 def settings(*, block_size: int | None = None, threads: int | None = None) -> Iterator[None]:
     """Within this context, cut runs into blocks of `block_size` seeds and use `threads` threads.
 
-    What is not given stays as it is around the context.
+    Blocks of a size that was chosen are climbed from, and recorded, one by one. What is not given
+    stays as it is around the context.
     """
     around = current_settings()
     token = _settings.set(Settings(block_size or around.block_size, threads or around.threads))
@@ -74,19 +77,23 @@ def memory_limit() -> int:
     return limit
 
 
-def run_block(
-    climb_it: Callable[[], Climbed], block: slice, place: Store | None
-) -> tuple[Climbed, BlockDone]:
-    """Return a block from the store if it is there, else climb it and record it."""
-    climbed = None if place is None else read_block(place, block)
-    reused = climbed is not None
-    if climbed is None:
-        climbed = climb_it()
-        if place is not None:
+def run_blocks(
+    climb_from: Callable[..., Climbed], blocks: Sequence[slice], place: Store | None
+) -> list[tuple[Climbed, BlockDone]]:
+    """Return blocks from the store if they are there, else climb from them together, and record."""
+    stored = [None if place is None else read_block(place, block) for block in blocks]
+    rest = [block for block, climbed in zip(blocks, stored, strict=True) if climbed is None]
+    sizes = [block.stop - block.start for block in rest]
+    climbed_now = iter(split(climb_from(*rest), sizes) if rest else [])
+    done = []
+    for block, known in zip(blocks, stored, strict=True):
+        climbed = next(climbed_now) if known is None else known
+        if known is None and place is not None:
             write_block(place, block, climbed)
-    modes = sorted(_mode_hash(mode) for mode in climbed.modes)[:MOST_HASHES]
-    n_steps = int(climbed.n_iter.sum())
-    return climbed, BlockDone(block, tuple(modes), n_steps, reused, climbed.n_pairs)
+        modes = sorted(_mode_hash(mode) for mode in climbed.modes)[:MOST_HASHES]
+        steps, reused = int(climbed.n_iter.sum()), known is not None
+        done.append((climbed, BlockDone(block, tuple(modes), steps, reused, climbed.n_pairs)))
+    return done
 
 
 def _mode_hash(mode: Points) -> int:
@@ -132,7 +139,13 @@ class Threads:
     keeps_labels = False
 
     def __init__(
-        self, job: Job, threads: int, loaded: Loaded | None = None, *, indexed: bool = True
+        self,
+        job: Job,
+        threads: int,
+        loaded: Loaded | None = None,
+        *,
+        indexed: bool = True,
+        crewed: bool = False,
     ) -> None:
         with ExitStack() as stack:
             if indexed:
@@ -140,6 +153,7 @@ class Threads:
             self._stage = set_stage(job, loaded, indexed=indexed, threads=threads)
             self._ends = stack.pop_all()
         self._own_seeds = job.seeds.rows is not None
+        self._crewed = crewed
         self.width = threads
 
     def survey(self) -> Survey:
@@ -154,18 +168,25 @@ class Threads:
     ) -> Climbed:
         """Climb from all blocks of seeds, and merge."""
 
-        def work(block: slice) -> tuple[Climbed, BlockDone]:
+        def work(crew: list[slice]) -> list[tuple[Climbed, BlockDone]]:
             try:
-                return run_block(lambda: climb_share(self._stage, block), block, place)
+                return run_blocks(partial(climb_share, self._stage), crew, place)
             except DshiftError:
                 raise
             except Exception as error:
-                named = name_seeds(seeds_share(self._stage, block), own=self._own_seeds)
+                named = name_seeds(seeds_share(self._stage, *crew), own=self._own_seeds)
                 raise block_failed(named, error, place) from error
 
-        hands = None if self._stage.index is None else self._stage.index.hands
-        done = map_threads(work, blocks, self.width, lambda outcome: on_done(outcome[1]), hands)
-        return merge([climbed for climbed, _ in done])
+        def tell(done: list[tuple[Climbed, BlockDone]]) -> None:
+            for _, block in done:
+                on_done(block)
+
+        index, crews = self._stage.index, [[block] for block in blocks]
+        if index is not None and self._crewed:
+            crews = make_crews([block for (block,) in crews], index.n_columns, self.width)
+        hands = None if index is None else index.hands
+        done = map_threads(work, crews, self.width, tell, hands)
+        return merge([climbed for crew in done for climbed, _ in crew])
 
     def map(
         self, name: str, share: Callable[..., Outcome], items: Sequence[tuple[Any, ...]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from dshift.modes import (
     merge,
     nearest_modes,
     order_clusters,
+    split,
     unique_rows,
 )
 from dshift.shift import NO_MODE, Climbed
@@ -47,6 +49,24 @@ def same(a: Climbed, b: Climbed) -> None:
     np.testing.assert_array_equal(a.mode_of_seed, b.mode_of_seed)
     np.testing.assert_array_equal(a.n_iter, b.n_iter)
     assert (a.n_points, a.n_pairs) == (b.n_points, b.n_pairs)
+
+
+@given(climbed_blocks())
+def test_what_is_split_merges_again(blocks: list[Climbed]) -> None:
+    """Each part with the modes of its own seeds, in order, and the first one with the cost."""
+    whole = merge(blocks)
+    used = np.unique(whole.mode_of_seed[whole.mode_of_seed != NO_MODE])
+    place = np.append(np.cumsum(np.isin(np.arange(len(whole.modes)), used)) - 1, NO_MODE)
+    reached = replace(whole, modes=whole.modes[used], mode_of_seed=place[whole.mode_of_seed])
+    sizes = [len(block.seeds) for block in blocks]
+    parts = split(whole, sizes)
+    assert [len(part.seeds) for part in parts] == sizes
+    same(merge(parts), reached)
+    for part, block in zip(parts, blocks, strict=True):
+        np.testing.assert_array_equal(part.seeds, block.seeds)
+        ends = set(part.mode_of_seed.tolist()) - {NO_MODE}
+        assert ends == set(range(len(part.modes)))
+    assert [part.n_pairs for part in parts] == [whole.n_pairs] + [0] * (len(parts) - 1)
 
 
 @given(climbed_blocks(), st.data())

@@ -144,7 +144,48 @@ def test_bytes_of_a_plan_without_an_index() -> None:
     assert plan.working_bytes == 1000 * 4 * 8 * (3 + 1) + walks
     assert plan.process_bytes == plan.matrix_bytes + plan.working_bytes
     few = make_plan(1000, 64, 30, threads=3, block_size=100)
-    assert few.working_bytes == plan.working_bytes - walks + WALK_POINTS * 64 * 8 * 30 * 3
+    assert few.working_bytes == plan.working_bytes - walks + WALK_POINTS * 64 * 8 * 30
+
+
+@pytest.mark.parametrize("n_seeds", [1, 100, 101, 700])
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("small", [True, False])
+def test_crews_are_runs_of_blocks_for_all_threads(n_seeds: int, threads: int, small: bool) -> None:
+    """As large as balance and memory allow; single blocks where walks take more."""
+    n_coords = planning.TOGETHER_BYTES // (8 * (1 + POINTS_A_SEED) * n_seeds) + (not small)
+    blocks = planning.cut_up(n_seeds, 100)
+    crews = planning.make_crews(blocks, n_coords, threads)
+    assert [block for crew in crews for block in crew] == blocks
+    sizes = [sum(block.stop - block.start for block in crew) for crew in crews]
+    assert len(crews) >= min(threads, len(blocks))
+    if not small:
+        assert len(crews) == len(blocks)
+    else:
+        assert len(crews) == min(max(threads, 2), len(blocks))
+        assert max(sizes) - min(sizes) <= 100
+
+
+def test_bytes_of_crews_are_those_of_seeds_that_climb_at_once() -> None:
+    """Where there is an index: seeds that climb one by one are no crews."""
+    shape = {"n_samples": 4_000, "n_coords": 64, "n_seeds": 4_000, "threads": 2}
+    apart = make_plan(**shape, indexed=True)
+    crewed = make_plan(**shape, indexed=True, crewed=True)
+    walk = WALK_POINTS * 64 * 8
+    more = walk * (4_000 - 2 * apart.block_size)
+    assert crewed.block_size == apart.block_size == 512 - 12
+    assert crewed.working_bytes == apart.working_bytes + more
+    alone = shape | {"n_seeds": 20_000, "threads": 1}  # two crews, one after the other
+    apart, crewed = make_plan(**alone, indexed=True), make_plan(**alone, indexed=True, crewed=True)
+    more = walk * (10_000 - apart.block_size)
+    assert crewed.working_bytes == apart.working_bytes + more
+    assert make_plan(4_000, 64, 0, 2, indexed=True, crewed=True).working_bytes > 0
+    assert planning.make_crews([], 64, 2) == []
+    large = shape | {"n_seeds": planning.TOGETHER_BYTES // planning.trail_bytes(64) + 1}
+    assert (
+        make_plan(**large, indexed=True, crewed=True).working_bytes
+        == make_plan(**large, indexed=True).working_bytes
+    )
+    assert make_plan(**shape, crewed=True).working_bytes == make_plan(**shape).working_bytes
 
 
 @pytest.mark.parametrize("n_rows", [1, 10_000])

@@ -264,6 +264,45 @@ def test_resume_runs_only_what_is_missing(tmp_path: Path, monkeypatch: pytest.Mo
     xr.testing.assert_identical(resumed, whole)
 
 
+def test_blocks_that_are_climbed_together_are_recorded_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of one's own choice one by one; and a run goes on with what is missing, together."""
+    counts, place, crews = synthetic(2_100).counts, tmp_path / "r.zarr", []
+    climb_share = threads.climb_share
+
+    def climb_and_tell(stage: Any, *blocks: slice) -> Any:
+        crews.append(blocks)
+        return climb_share(stage, *blocks)
+
+    monkeypatch.setattr(threads, "climb_share", climb_and_tell)
+    with engine.settings(block_size=420, threads=2):
+        apart = dshift.fit(counts, 4.0)
+    assert [len(crew) for crew in crews] == [1] * 5
+    crews.clear()
+    with engine.settings(threads=2):
+        together = dshift.fit(counts, 4.0)
+    assert sorted(len(crew) for crew in crews) == [2, 3]
+    xr.testing.assert_identical(together.drop_attrs(), apart.drop_attrs())
+    crews.clear()
+    write_block, written = threads.write_block, []
+
+    def write_three(place: Any, block: slice, climbed: Any) -> None:
+        if len(written) == 3:
+            raise MemoryError("the machine went down")
+        written.append(block)
+        write_block(place, block, climbed)
+
+    with engine.settings(threads=1):
+        with monkeypatch.context() as patch:
+            patch.setattr(threads, "write_block", write_three)
+            with pytest.raises(dshift.BlockFailed, match=r"2,100 seeds .* failed with MemoryErr"):
+                dshift.fit(counts, 4.0, store=place)
+        resumed = dshift.fit(counts, 4.0, store=place)
+    assert [crew[-2:] for crew in crews] == [crews[1], crews[1]]
+    xr.testing.assert_identical(resumed.drop_attrs(), together.drop_attrs())
+
+
 def test_a_store_on_any_file_system() -> None:
     first = dshift.fit(cube(), 2.0, bin_dim="bin", store="memory://runs/r.zarr")
     again = dshift.fit(cube(), 2.0, bin_dim="bin", store="memory://runs/r.zarr")
