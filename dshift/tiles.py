@@ -355,10 +355,11 @@ def decide(held, which, words, n_listed, points, batch, near):
 def are_near(held, outer, coded, first, last):
     """Whether rows that are open for a group are all nearer than 2**16 units to some codes.
 
-    They are within the reach, and `outer` units, of the centre of the group; so are the points of
-    the group, of each of which one of the codes is within its slack.
+    They are within the reach, and `outer` units, of the centre of the group; and within `outer` are
+    the points of the group, of each of which one of the codes is within its slack. Where distances
+    saturated, rows are open that may be anywhere: reach and `outer` are what saturates then.
     """
     widest = np.int64(0)
     for i in range(first, last):
         widest = max(widest, np.int64(coded.slack[i]))
-    return held.farthest + 2 * np.int64(outer) + widest < MODULUS
+    return held.farthest + 2 * np.int64(outer) + widest < MODULUS - 1

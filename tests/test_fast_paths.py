@@ -294,6 +294,22 @@ def test_rows_as_far_as_16_bits_count_are_not_near(width: int, n_points: int) ->
     step_both(field, points[random.permutation(len(points))[:n_points]])
 
 
+@pytest.mark.parametrize("n_points", [64, 65, 129])
+def test_rows_at_a_distance_that_saturates_are_not_near(n_points: int) -> None:
+    """A reach of more units than are counted, and a batch of one point, of radius 0, beyond it."""
+    random = np.random.default_rng(n_points)
+    points, reach = 2 * random.integers(0, 10, (300, 5)), 70_000
+    seeds = points[:n_points].copy()
+    seeds[:, :3] += 32_000
+    field = even_field(points, reach)
+    held = index.build_index(field).held
+    assert (held.unit, held.farthest) == (1, tiles.MODULUS - 1)
+    away = np.abs(seeds[:, None] - points).sum(axis=2)
+    assert away.min() > reach
+    assert (away % tiles.MODULUS).max() < reach
+    step_both(field, seeds)
+
+
 def test_a_batch_of_points_far_apart_is_moved_in_runs() -> None:
     """Clumps of a few points each, in no order, so that the 64 points of a batch share nothing."""
     rng = np.random.default_rng(9)
