@@ -12,14 +12,8 @@ import numpy as np
 from dshift.kernels import inlined
 from dshift.listing import list_more, rows_of
 from dshift.simd import LANES, popcount
-from dshift.simd_lanes import (
-    NOTE_BITS,
-    ROWS_CROSSED,
-    add_to_lanes,
-    find_crossings,
-    lanes_less,
-    note_crossings,
-)
+from dshift.simd_lanes import ROWS_CROSSED, find_crossings, lanes_less
+from dshift.simd_notes import NOTE_BITS, add_to_lanes, note_crossings
 
 FARTHEST = 30_000  # members that 16 bits with a sign count before they begin anew
 PASSED = 2  # what a lane counts that is behind its medians

@@ -15,7 +15,17 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import dshift
-from dshift import halves, index, kernels, simd, simd_counts, simd_distances, simd_lanes, tiles
+from dshift import (
+    halves,
+    index,
+    kernels,
+    simd,
+    simd_counts,
+    simd_distances,
+    simd_lanes,
+    simd_notes,
+    tiles,
+)
 
 
 def both(kernel: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
@@ -188,7 +198,7 @@ def test_crossings_are_noted_row_by_row(n_rows: int, side: int, share: float) ->
     def note(slots: Any, first: int, told: Any, rows: Any, coords: Any, notes: Any) -> int:
         crossed, n, watched, found = told
         step = 1 - 2 * side
-        return simd_lanes.note_crossings(
+        return simd_notes.note_crossings(
             slots,
             slot_bytes,
             1,
@@ -225,7 +235,7 @@ def test_crossings_are_noted_row_by_row(n_rows: int, side: int, share: float) ->
         assert not notes[:n_before].any()
         assert not notes[n_before + len(expected) :].any()
         n_lanes = sum(word.bit_count() for _, word in expected)
-        assert both == (n_lanes << simd_lanes.NOTE_BITS) + len(expected)
+        assert both == (n_lanes << simd_notes.NOTE_BITS) + len(expected)
         seen = [slot for slot, word in at if word & watched]
         keeps = side == 0 and known >= 0
         assert found[0] == (known if keeps or not seen else seen[0 if side == 0 else -1])
@@ -260,7 +270,7 @@ def test_lanes_below_a_limit_are_a_word() -> None:
 def test_values_are_added_to_the_lanes_of_their_words(n: int) -> None:
     @numba.njit
     def add(coords: Any, notes: Any, n: int, totals: Any) -> None:
-        simd_lanes.add_to_lanes(coords, 2, notes, n, totals)
+        simd_notes.add_to_lanes(coords, 2, notes, n, totals)
 
     random = np.random.default_rng(n)
     coords = random.integers(-(2**60), 2**60, (20, 3))
